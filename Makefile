@@ -1,0 +1,36 @@
+# Two commands on a fresh machine: `make demo` shows the product, `make test` proves it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: setup demo test test-slow check clean
+
+setup: .venv/dev.stamp            ## everything a developer needs
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/user.stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) install -c constraints.txt -e '.[cli,plot]'
+	touch $@
+
+.venv/dev.stamp: .venv/user.stamp
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: .venv/user.stamp            ## train, forget, compare on the embedded graph
+	$(BIN)/unweave demo
+
+test: .venv/dev.stamp             ## the test suite
+	$(BIN)/python -m pytest
+
+test-slow: .venv/dev.stamp        ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+check: .venv/dev.stamp            ## style and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo
