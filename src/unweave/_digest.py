@@ -1,0 +1,30 @@
+"""Digests that identify tensors, parameters and documents, and the canonical JSON they rest on."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["canonical_json", "document_digest", "tensor_digest"]
+
+
+def canonical_json(document: Any) -> str:
+    """JSON with sorted keys and no spaces: equal documents give equal text. Refuses NaN."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def document_digest(document: Any) -> str:
+    """SHA-256 of the canonical JSON of a document."""
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+
+
+def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 over names, types, shapes and bytes of tensors, in the order given."""
+    sha = hashlib.sha256()
+    for name, tensor in named:
+        array = tensor.detach().cpu().contiguous().numpy()
+        sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        sha.update(array.tobytes())
+    return sha.hexdigest()

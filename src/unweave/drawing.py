@@ -1,0 +1,72 @@
+"""Draw a random request, as in the experiments of the paper: ``edges:0.05``, ``nodes:0.1``, or a mix."""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.errors import EmptyRequestError, RequestError
+from unweave.graph import is_undirected
+from unweave.request import ALL, KINDS, Request
+
+__all__ = ["draw"]
+
+
+def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
+    """Draw each edge, or each training node, with a given probability.
+
+    Args:
+        spec: ``kind:probability``, several separated by commas, e.g. ``"edges:0.05,nodes:0.02"``.
+            ``edges`` are drawn among all edges (an undirected edge is one draw); ``nodes``,
+            ``features`` (whole rows) and ``labels`` among the training nodes.
+        data: The graph, with ``train_mask``.
+        seed: The same seed draws the same request; each kind has a stream of its own.
+
+    Raises:
+        RequestError: The specification cannot be read.
+        EmptyRequestError: Nothing was drawn.
+    """
+    chosen: dict[str, list[list[int]]] = {}
+    for kind, probability in _parse(spec).items():
+        candidates = _edges(data) if kind == "edges" else data.train_mask.nonzero()
+        rng = np.random.default_rng([seed, KINDS.index(kind)])
+        picked = torch.from_numpy(rng.random(candidates.size(0)) < probability)
+        chosen[kind] = candidates.cpu()[picked].tolist()
+    if not any(chosen.values()):
+        raise EmptyRequestError(
+            f"{spec!r} with seed {seed} drew nothing from this graph; raise the probability or change the seed"
+        )
+    return Request(
+        nodes=tuple(row[0] for row in chosen.get("nodes", [])),
+        edges=tuple((row[0], row[1]) for row in chosen.get("edges", [])),
+        features={row[0]: ALL for row in chosen.get("features", [])},
+        labels=tuple(row[0] for row in chosen.get("labels", [])),
+    )
+
+
+def _parse(spec: str) -> dict[str, float]:
+    parts: dict[str, float] = {}
+    for part in spec.split(","):
+        kind, _, text = part.strip().partition(":")
+        try:
+            probability = float(text)
+        except ValueError:
+            probability = -1.0
+        if kind not in KINDS or not 0 < probability <= 1:
+            raise RequestError(
+                f"cannot read {part.strip()!r}; write a kind ({', '.join(KINDS)}), a colon and a probability "
+                "above 0 and at most 1, e.g. edges:0.05"
+            )
+        if kind in parts:
+            raise RequestError(f"{kind} is named twice in {spec!r}; give one probability for each kind")
+        parts[kind] = probability
+    return parts
+
+
+def _edges(data: Data) -> Tensor:
+    """The edges as pairs, each once, in an order that does not depend on how they are stored."""
+    pairs: Tensor = data.edge_index.t()
+    if is_undirected(data):
+        pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
+    distinct: Tensor = torch.unique(pairs, dim=0)
+    return distinct

@@ -1,0 +1,77 @@
+"""Every error that unweave raises on purpose.
+
+::
+
+    UnweaveError
+    ├── RequestError             the request cannot be carried out on this graph
+    │   ├── EmptyRequestError        nothing to forget
+    │   └── ClassLossError           a class would lose its last training node (allow it explicitly)
+    ├── DataError                the graph cannot be used
+    │   ├── DataUnavailableError     files are missing and cannot be downloaded
+    │   └── IntegrityError           a data file is not the one it claims to be
+    ├── ModelError               the model cannot be unlearned as it is
+    ├── MethodError              unknown method, or an option it does not take
+    ├── SolverError              the linear system was not solved
+    │   ├── DivergenceError          the recursion grows without bound
+    │   ├── NegativeCurvatureError   the curvature is not positive
+    │   └── NoProgressError          the answer would be a no-op in disguise
+    └── RunError                 a run folder is missing, taken, truncated or edited
+
+Each message names what was received, what was expected and what to do next.
+"""
+
+
+class UnweaveError(Exception):
+    """Base of every error that unweave raises on purpose."""
+
+
+class RequestError(UnweaveError):
+    """The request cannot be carried out on this graph."""
+
+
+class EmptyRequestError(RequestError):
+    """The request names nothing, or nothing that the graph still holds."""
+
+
+class ClassLossError(RequestError):
+    """The request would take the last training node of a class."""
+
+
+class DataError(UnweaveError):
+    """The graph cannot be used: masks, labels, features or weights are not valid."""
+
+
+class DataUnavailableError(DataError):
+    """The files of a data set are neither on disk nor downloadable."""
+
+
+class IntegrityError(DataError):
+    """A data file does not have the content it is known by, so it was not read."""
+
+
+class ModelError(UnweaveError):
+    """The model cannot be unlearned as it is."""
+
+
+class MethodError(UnweaveError):
+    """No such method, or it does not take the option given."""
+
+
+class SolverError(UnweaveError):
+    """The linear system could not be solved."""
+
+
+class DivergenceError(SolverError):
+    """The iteration grows instead of settling."""
+
+
+class NegativeCurvatureError(SolverError):
+    """The matrix is not positive definite, so its inverse does not lead to a minimum."""
+
+
+class NoProgressError(SolverError):
+    """The solver barely moved; its answer would look like success and do nothing."""
+
+
+class RunError(UnweaveError):
+    """A run folder is missing, taken, truncated or edited."""

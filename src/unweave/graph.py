@@ -1,0 +1,268 @@
+"""Apply a request to a graph, and find the nodes whose predictions can change.
+
+Node ids never shift: a deleted node stays as an isolated row without features, label or mask.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.errors import EmptyRequestError, RequestError
+from unweave.reach import Reach
+from unweave.request import ALL, Request
+
+__all__ = ["MASKS", "Region", "Removal", "influenced_region", "is_undirected", "remove"]
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A request carried out: the remaining graph and what went.
+
+    Attributes:
+        request: The request in canonical form (undirected edges as ``u <= v``).
+        data: The remaining graph G'.
+        undirected: Whether edges were taken out in both directions.
+        edges: The stored edges that went, ``[2, m]``, with those of deleted nodes.
+        nodes: Ids of the deleted nodes.
+        features: Ids of the nodes that lost features, deleted nodes included.
+        labels: Ids of the nodes that lost their label, deleted nodes included.
+        touched: Mask of every node the request concerns: deleted, endpoint, without features or label.
+    """
+
+    request: Request
+    data: Data
+    undirected: bool
+    edges: Tensor
+    nodes: Tensor
+    features: Tensor
+    labels: Tensor
+    touched: Tensor
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How much was removed, in the terms of the graph."""
+        pairs = self.edges.sort(dim=0).values if self.undirected else self.edges
+        return {
+            "nodes": self.nodes.numel(),
+            "edges": torch.unique(pairs, dim=1).size(1) if pairs.numel() else 0,
+            "stored_edges": self.edges.size(1),
+            "feature_rows": self.features.numel(),
+            "labels": self.labels.numel(),
+        }
+
+
+@dataclass(frozen=True)
+class Region:
+    """The nodes whose prediction can change.
+
+    Attributes:
+        mask: The region as a node mask.
+        sizes: How many nodes are reached first after 0, 1, 2, … message-passing steps.
+        reach: How far and along which way messages flow, and how that is known.
+    """
+
+    mask: Tensor
+    sizes: tuple[int, ...]
+    reach: Reach
+
+    @property
+    def whole_graph(self) -> bool:
+        """Whether the region is the whole graph because the model's hop count is unknown."""
+        return self.reach.steps is None
+
+
+def is_undirected(data: Data) -> bool:
+    """Whether every stored edge has its reverse, equally often and with the same ``edge_weight``."""
+    row, col = data.edge_index
+    weight = data.get("edge_weight")
+    values = torch.zeros(row.numel(), dtype=torch.float64, device=row.device)
+    if weight is not None:
+        values = weight.reshape(row.numel(), -1)[:, 0].to(torch.float64)
+    forward, backward = (_sorted_pairs(a, b, values, data.num_nodes) for a, b in ((row, col), (col, row)))
+    return all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
+
+
+def remove(data: Data, request: Request) -> Removal:
+    """Carry out ``request`` on a copy of ``data``; refuse what the graph does not hold.
+
+    Raises:
+        RequestError: An id, edge or column that is not in the graph, or an edge named in both directions.
+        EmptyRequestError: The graph holds none of what is to be forgotten any more.
+    """
+    size, device = data.num_nodes, data.edge_index.device
+    undirected = is_undirected(data)
+    request = _canonical(request, data, undirected)
+    nodes = torch.tensor(request.nodes, dtype=torch.long, device=device)
+    gone = _mask(nodes, size)
+    row, col = data.edge_index
+    drop = gone[row] | gone[col] | _named_edges(data, request, undirected)
+
+    x = data.x
+    feature_nodes = torch.zeros(size, dtype=torch.bool, device=device)
+    if request.nodes or request.features:
+        x = x.clone()
+        x[nodes] = 0
+        for node, columns in request.features.items():
+            x[node, slice(None) if columns == ALL else list(columns)] = 0
+        feature_nodes = (x != data.x).flatten(1).any(dim=1)
+
+    unlabelled = gone | _mask(torch.tensor(request.labels, dtype=torch.long, device=device), size)
+    in_use = torch.stack([data[name] for name in MASKS if data.get(name) is not None]).any(dim=0)
+    label_nodes = unlabelled & in_use
+    if not (bool(drop.any()) or bool(feature_nodes.any()) or bool(label_nodes.any())):
+        raise EmptyRequestError(
+            f"the graph no longer holds anything of this request ({request.describe()}): "
+            "the edges, features and labels it names are already gone; there is nothing to forget"
+        )
+    edges = data.edge_index[:, drop]
+    named = _mask(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
+    touched = unlabelled | named
+    touched[edges.flatten()] = True
+    return Removal(
+        request=request,
+        data=_remaining(data, x, ~drop, gone, unlabelled),
+        undirected=undirected,
+        edges=edges,
+        nodes=nodes,
+        features=_ids(feature_nodes),
+        labels=_ids(label_nodes),
+        touched=touched,
+    )
+
+
+def influenced_region(data: Data, removal: Removal, reach: Reach) -> Region:
+    """The nodes whose prediction a removal can change, hop by hop along the flow of messages.
+
+    A node whose features change reaches everything within K steps. A removed edge changes what its
+    receiver gets in the first step, which leaves K − 1 more; when messages are weighted by degrees it
+    also changes the weights of the endpoints' other edges, so both endpoints start at step 0. A deleted
+    node is both at once: its neighbours are endpoints.
+
+    Args:
+        data: The graph before the removal; the remaining graph has only fewer edges.
+        removal: What went.
+        reach: The message-passing steps of the model.
+    """
+    size = data.num_nodes
+    if reach.steps is None:
+        mask = torch.ones(size, dtype=torch.bool, device=data.edge_index.device)
+        return Region(mask, (size,), reach)
+    source, target = data.edge_index if reach.flow == "source_to_target" else data.edge_index.flip(0)
+    receivers = removal.edges[1 if reach.flow == "source_to_target" else 0]
+    mask = _mask(removal.features, size) | _mask(removal.nodes, size)
+    if reach.normalised:
+        mask[removal.edges.flatten()] = True
+    sizes = [int(mask.sum())]
+    for step in range(reach.steps):
+        reached = mask.clone()
+        reached[target[mask[source]]] = True
+        if step == 0:
+            reached[receivers] = True
+        sizes.append(int(reached.sum()) - int(mask.sum()))
+        mask = reached
+    return Region(mask, tuple(sizes), reach)
+
+
+def _canonical(request: Request, data: Data, undirected: bool) -> Request:
+    size, width = data.num_nodes, data.x.size(1)
+    named: list[tuple[str, Sequence[int]]] = [
+        ("nodes", request.nodes),
+        ("edges", [end for edge in request.edges for end in edge]),
+        ("features", list(request.features)),
+        ("labels", request.labels),
+    ]
+    for kind, ids in named:
+        unknown = sorted({i for i in ids if not 0 <= i < size})
+        if unknown:
+            raise RequestError(f"{kind}: {_some(unknown)} not in the graph, whose nodes are 0 … {size - 1}")
+    for node, columns in request.features.items():
+        outside = [c for c in columns if not 0 <= c < width] if columns != ALL else []
+        if outside:
+            raise RequestError(
+                f"features: column {outside[0]} of node {node} is out of range; the graph has columns 0 … {width - 1}"
+            )
+    if not undirected or not request.edges:
+        return request
+    ordered = [(min(edge), max(edge)) for edge in request.edges]
+    both = sorted(edge for edge, count in Counter(ordered).items() if count > 1)
+    if both:
+        raise RequestError(
+            f"edges: {_some(both)} named in both directions; the graph is undirected, name each edge once"
+        )
+    return replace(request, edges=tuple(ordered))
+
+
+def _named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
+    keys = _keys(data.edge_index[0], data.edge_index[1], data.num_nodes)
+    if not request.edges:
+        return torch.zeros_like(keys, dtype=torch.bool)
+    pairs = torch.tensor(request.edges, dtype=torch.long, device=keys.device).t()
+    wanted = _keys(pairs[0], pairs[1], data.num_nodes)
+    missing = ~torch.isin(wanted, keys)
+    if bool(missing.any()):
+        absent = [tuple(edge) for edge in pairs[:, missing].t().tolist()]
+        reverse = torch.isin(_keys(pairs[1], pairs[0], data.num_nodes), keys) & missing
+        hint = "; the graph is directed and has the reverse" if bool(reverse.any()) else ""
+        raise RequestError(f"edges: {_some(absent)} not in the graph{hint}")
+    if undirected:
+        wanted = torch.cat([wanted, _keys(pairs[1], pairs[0], data.num_nodes)])
+    return torch.isin(keys, wanted)
+
+
+def _remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Tensor) -> Data:
+    """A shallow copy of ``data`` in which only what changes is new memory."""
+    remaining = copy.copy(data)
+    if not bool(keep.all()):
+        for key in data.edge_attrs():
+            remaining[key] = data[key][..., keep] if key == "edge_index" else data[key][keep]
+    for key in data.node_attrs():
+        value = data[key]
+        if key == "x":
+            remaining.x = x
+        elif not isinstance(value, Tensor):
+            continue
+        elif key in MASKS and bool(unlabelled.any()):
+            remaining[key] = value & ~unlabelled
+        elif key == "y" and bool(unlabelled.any()):
+            remaining.y = value.clone()
+            remaining.y[unlabelled] = torch.nan if value.is_floating_point() else -1
+        elif value.is_floating_point() and bool(gone.any()):
+            remaining[key] = value.clone()
+            remaining[key][gone] = 0
+    # PyG would otherwise infer the number of nodes from whatever tensor it finds first.
+    remaining.num_nodes = data.num_nodes
+    return remaining
+
+
+def _sorted_pairs(row: Tensor, col: Tensor, values: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    by_value = values.argsort(stable=True)
+    keys = _keys(row, col, size)[by_value]
+    order = keys.argsort(stable=True)
+    return keys[order], values[by_value][order]
+
+
+def _keys(row: Tensor, col: Tensor, size: int) -> Tensor:
+    return row * size + col
+
+
+def _mask(ids: Tensor, size: int) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool, device=ids.device)
+    mask[ids] = True
+    return mask
+
+
+def _ids(mask: Tensor) -> Tensor:
+    return mask.nonzero().flatten()
+
+
+def _some(entries: Sequence[Any]) -> str:
+    shown = ", ".join(map(str, entries[:5])) + (", …" if len(entries) > 5 else "")
+    return f"{shown} {'is' if len(entries) == 1 else 'are'}"

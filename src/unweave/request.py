@@ -1,0 +1,244 @@
+"""What to forget: parse it, check its form, describe it.
+
+A :class:`Request` knows nothing of a graph. Whether its nodes and edges exist is checked where it
+is applied, in :mod:`unweave.graph`.
+"""
+
+import csv
+import io
+import json
+import operator
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from unweave._digest import canonical_json, document_digest
+from unweave.errors import EmptyRequestError, RequestError
+
+__all__ = ["ALL", "KINDS", "Columns", "Request"]
+
+ALL: Literal["all"] = "all"
+KINDS = ("nodes", "edges", "features", "labels")
+Columns = Literal["all"] | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """An immutable request to forget parts of a graph.
+
+    Args:
+        nodes: Nodes to delete, with their edges, features and labels.
+        edges: Edges ``(u, v)`` to delete: in both directions on an undirected graph, every parallel copy.
+        features: Features to revoke: node → ``"all"`` or the columns.
+        labels: Nodes whose labels may no longer be used.
+
+    Example:
+        >>> Request(edges=[(0, 633)], features={7: "all", 9: [0, 5]}).describe()
+        '1 edge, features of 2 nodes'
+    """
+
+    nodes: tuple[int, ...] = ()
+    edges: tuple[tuple[int, int], ...] = ()
+    features: Mapping[int, Columns] = field(default_factory=dict)
+    labels: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        nodes = tuple(_integer(n, "nodes") for n in _items(self.nodes, "nodes"))
+        edges = tuple(_edge(e) for e in _items(self.edges, "edges"))
+        labels = tuple(_integer(n, "labels") for n in _items(self.labels, "labels"))
+        for kind, entries in (("nodes", nodes), ("edges", edges), ("labels", labels)):
+            _refuse_duplicates(kind, entries)
+        if not isinstance(self.features, Mapping):
+            raise RequestError(
+                f"features must map a node to 'all' or to its columns, got {self.features!r}; "
+                "write features={7: 'all', 9: [0, 5]}"
+            )
+        features: dict[int, Columns] = {}
+        for key, columns in self.features.items():
+            node = _integer(key, "features")
+            if node in features:
+                raise RequestError(f"features: node {node} is named twice; name each node once")
+            features[node] = _columns(node, columns)
+        if not (nodes or edges or features or labels):
+            raise EmptyRequestError("the request is empty; name nodes, edges, features or labels to forget")
+        object.__setattr__(self, "nodes", tuple(sorted(nodes)))
+        object.__setattr__(self, "edges", tuple(sorted(edges)))
+        object.__setattr__(self, "features", MappingProxyType(dict(sorted(features.items()))))
+        object.__setattr__(self, "labels", tuple(sorted(labels)))
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Request.from_json, (self.to_json(),))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON form."""
+        return document_digest(self.to_dict())
+
+    def describe(self) -> str:
+        """The request in a few words, e.g. ``"2 nodes, 1 edge"``."""
+        parts = []
+        for count, one, many in (
+            (len(self.nodes), "1 node", "{} nodes"),
+            (len(self.edges), "1 edge", "{} edges"),
+            (len(self.features), "features of 1 node", "features of {} nodes"),
+            (len(self.labels), "1 label", "{} labels"),
+        ):
+            if count:
+                parts.append(one if count == 1 else many.format(count))
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the request; absent kinds are left out."""
+        document: dict[str, Any] = {
+            "nodes": list(self.nodes),
+            "edges": [list(edge) for edge in self.edges],
+            "features": {str(n): c if c == ALL else list(c) for n, c in self.features.items()},
+            "labels": list(self.labels),
+        }
+        return {kind: entries for kind, entries in document.items() if entries}
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal requests give equal text."""
+        return canonical_json(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, document: Any) -> "Request":
+        """Read the JSON document form."""
+        if not isinstance(document, Mapping):
+            raise RequestError(f"a request is a JSON object with {', '.join(KINDS)}; got {document!r}")
+        unknown = sorted(set(document) - set(KINDS))
+        if unknown:
+            raise RequestError(f"unknown key {unknown[0]!r} in the request; known: {', '.join(KINDS)}")
+        features = document.get("features", {})
+        if isinstance(features, Mapping):
+            features = {_node_key(key): columns for key, columns in features.items()}
+        return cls(**{**document, "features": features})
+
+    @classmethod
+    def from_json(cls, text: str) -> "Request":
+        """Read JSON text, e.g. ``{"nodes": [3], "edges": [[0, 1]], "features": {"7": "all"}}``."""
+        try:
+            document = json.loads(text, object_pairs_hook=_object_without_duplicates)
+        except json.JSONDecodeError as error:
+            raise RequestError(f"the request is not valid JSON: {error}") from None
+        return cls.from_dict(document)
+
+    @classmethod
+    def from_csv(cls, text: str) -> "Request":
+        """Read CSV text with the header ``kind,node,value``.
+
+        Rows are ``node,3,``, ``edge,0,633`` (the value is the other end), ``feature,7,all``,
+        ``feature,9,5`` (one column a row) and ``label,4,``.
+        """
+        reader = csv.DictReader(io.StringIO(text))
+        if reader.fieldnames is None or [name.strip() for name in reader.fieldnames] != [
+            "kind",
+            "node",
+            "value",
+        ]:
+            raise RequestError(f"the first line must be 'kind,node,value', got {reader.fieldnames}")
+        nodes: list[int] = []
+        edges: list[tuple[int, int]] = []
+        labels: list[int] = []
+        features: dict[int, Any] = {}
+        for number, row in enumerate(reader, start=2):
+            kind, node, value = ((row[name] or "").strip() for name in reader.fieldnames)
+            if None in row or (kind in ("node", "label")) != (value == ""):
+                raise RequestError(f"line {number}: cannot read {','.join(map(str, row.values()))!r}")
+            ident = _number(node, number)
+            if kind == "node":
+                nodes.append(ident)
+            elif kind == "label":
+                labels.append(ident)
+            elif kind == "edge":
+                edges.append((ident, _number(value, number)))
+            elif kind == "feature":
+                if ident in features and ALL in (value, features[ident]):
+                    raise RequestError(f"line {number}: features of node {ident} are named twice")
+                if value == ALL:
+                    features[ident] = ALL
+                else:
+                    features.setdefault(ident, []).append(_number(value, number))
+            else:
+                raise RequestError(f"line {number}: unknown kind {kind!r}; use node, edge, feature or label")
+        return cls(nodes=tuple(nodes), edges=tuple(edges), features=features, labels=tuple(labels))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Request":
+        """Read a ``.json`` or ``.csv`` file."""
+        path = Path(path)
+        readers = {".json": cls.from_json, ".csv": cls.from_csv}
+        if path.suffix.lower() not in readers:
+            raise RequestError(f"{path} must end in .json or .csv")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read the request {path}: {error}") from None
+        return readers[path.suffix.lower()](text)
+
+
+def _items(entries: Any, kind: str) -> list[Any]:
+    if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
+        raise RequestError(f"{kind} must be a list, got {entries!r}")
+    return list(entries)
+
+
+def _integer(value: Any, kind: str) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise RequestError(f"{kind}: {value!r} is not a whole number") from None
+
+
+def _edge(edge: Any) -> tuple[int, int]:
+    try:
+        u, v = edge
+    except (TypeError, ValueError):
+        raise RequestError(f"edges: {edge!r} is not a pair (u, v)") from None
+    return _integer(u, "edges"), _integer(v, "edges")
+
+
+def _columns(node: int, columns: Any) -> Columns:
+    if isinstance(columns, str):
+        if columns == ALL:
+            return ALL
+        raise RequestError(f"features: columns of node {node} must be 'all' or a list, got {columns!r}")
+    listed = tuple(_integer(c, f"features of node {node}") for c in _items(columns, f"features of node {node}"))
+    if not listed:
+        raise RequestError(f"features: no column is named for node {node}; use 'all' for the whole row")
+    _refuse_duplicates(f"features of node {node}", listed)
+    return tuple(sorted(listed))
+
+
+def _refuse_duplicates(kind: str, entries: Iterable[Any]) -> None:
+    repeated = sorted(entry for entry, count in Counter(entries).items() if count > 1)
+    if repeated:
+        shown = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
+        raise RequestError(f"{kind}: named more than once: {shown}; name each entry once")
+
+
+def _node_key(key: Any) -> int:
+    try:
+        return int(key)
+    except (TypeError, ValueError):
+        raise RequestError(f"features: {key!r} is not a node id") from None
+
+
+def _number(text: str, line: int) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise RequestError(f"line {line}: {text!r} is not a whole number") from None
+
+
+def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    _refuse_duplicates("request", [key for key, _ in pairs])
+    return dict(pairs)
