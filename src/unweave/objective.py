@@ -1,0 +1,183 @@
+"""The training objective as a function of a flat parameter vector.
+
+    L(θ) = Σ_{i∈D} ℓ(f_G(i; θ), y_i) + ½ Σ_k μ_k θ_k²,     μ_k = w_k · |D|
+
+``w`` is the ``weight_decay`` of an optimiser that minimises the *mean* loss, so that L is |D| times
+what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm with its running statistics.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch_geometric.data import Data
+
+from unweave.errors import DataError, ModelError
+from unweave.losses import Loss
+from unweave.meter import Meter
+
+__all__ = ["Forward", "Objective", "Point", "WeightDecay", "call", "decay_vector", "flatten", "load_flat"]
+
+Forward = Callable[[nn.Module, Data], Tensor]
+WeightDecay = float | Mapping[str, float]
+
+
+def call(model: nn.Module, data: Data) -> Tensor:
+    """``model(x, edge_index)``, with ``edge_weight`` when the graph has it and the model takes it."""
+    weight = data.get("edge_weight")
+    if weight is None:
+        return model(data.x, data.edge_index)  # type: ignore[no-any-return]
+    accepted = inspect.signature(model.forward).parameters
+    if "edge_weight" not in accepted:
+        raise ModelError(
+            f"the graph has edge_weight but {type(model).__name__}.forward({', '.join(accepted)}) takes none; "
+            "add an edge_weight argument, delete data.edge_weight, or pass forward=lambda model, data: …"
+        )
+    return model(data.x, data.edge_index, edge_weight=weight)  # type: ignore[no-any-return]
+
+
+def flatten(model: nn.Module) -> Tensor:
+    """All parameters as one vector, in the order of ``named_parameters``."""
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+
+
+def load_flat(model: nn.Module, theta: Tensor) -> None:
+    """Write a flat vector back into the parameters of ``model``."""
+    with torch.no_grad():
+        for parameter, piece in zip(model.parameters(), _split(model, theta).values(), strict=True):
+            parameter.copy_(piece)
+
+
+def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
+    """One weight decay per parameter.
+
+    Args:
+        model: The module.
+        weight_decay: One number for all, or a mapping from parameter names or module prefixes
+            (``{"conv1": 5e-4}``) to numbers; what is not named has none.
+    """
+    if isinstance(weight_decay, Mapping):
+        names = [name for name, _ in model.named_parameters()]
+        for key in weight_decay:
+            if not any(_under(name, key) for name in names):
+                raise ModelError(f"weight_decay names {key!r}, which is no parameter or module of the model: {names}")
+        keys = sorted(weight_decay, key=len)  # the longest name that fits a parameter is the one that counts
+        values = {n: ([0.0] + [weight_decay[k] for k in keys if _under(n, k)])[-1] for n in names}
+    else:
+        values = {name: float(weight_decay) for name, _ in model.named_parameters()}
+    if any(not 0 <= value < float("inf") for value in values.values()):
+        raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
+    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
+
+
+class Objective:
+    """L on one graph: the module, the training nodes, the loss and the weight decay.
+
+    Args:
+        model: The module; its parameters give only shapes and order, their values come with each call.
+        data: The graph.
+        loss: Per-node loss.
+        decay: Weight decay per parameter (:func:`decay_vector`).
+        forward: How the module is called.
+        meter: Where passes are counted.
+    """
+
+    def __init__(self, model: nn.Module, data: Data, loss: Loss, decay: Tensor, forward: Forward, meter: Meter) -> None:
+        self.model = model
+        self.data = data
+        self.loss = loss
+        self.decay = decay
+        self.forward = forward
+        self.meter = meter
+        self.nodes: Tensor = data.train_mask.nonzero().flatten()
+        self.mu: Tensor = decay * self.nodes.numel()
+
+    def at(self, theta: Tensor) -> "Point":
+        """Evaluate the model at θ, keeping what derivatives need."""
+        return Point(self, theta)
+
+    def node_losses(self, outputs: Tensor) -> Tensor:
+        """The loss of each training node."""
+        try:
+            losses = self.loss(outputs[self.nodes], self.data.y[self.nodes])
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise DataError(
+                f"the loss cannot take outputs of shape {tuple(outputs.shape)} with labels of shape "
+                f"{tuple(self.data.y.shape)} and type {self.data.y.dtype}: {error}"
+            ) from error
+        if losses.shape != self.nodes.shape:
+            raise ModelError(
+                f"the loss must give one number for each of {self.nodes.numel()} nodes, got shape "
+                f"{tuple(losses.shape)}; use reduction='none' and sum over the outputs of a node"
+            )
+        return losses
+
+    def training_loss(self, model: nn.Module) -> Tensor:
+        """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
+        self.meter.passes += 2
+        return self.node_losses(self.forward(model, self.data)).mean()
+
+
+class Point:
+    """An objective evaluated at one θ; the forward pass is done once and kept.
+
+    Attributes:
+        objective: What is evaluated.
+        theta: The parameters, a leaf of the graph of derivatives.
+        outputs: Model outputs of all nodes.
+        losses: Loss of each training node.
+    """
+
+    def __init__(self, objective: Objective, theta: Tensor) -> None:
+        self.objective = objective
+        self.theta = theta.detach().clone().requires_grad_()
+        model = objective.model.eval()
+        self.outputs = functional_call(
+            _Caller(model, objective.forward),
+            {f"model.{name}": piece for name, piece in _split(model, self.theta).items()},
+            (objective.data,),
+        )
+        objective.meter.passes += 1
+        self.losses = objective.node_losses(self.outputs)
+
+    @property
+    def value(self) -> float:
+        """L(θ)."""
+        theta = self.theta.detach()
+        return float(self.losses.detach().sum() + (self.objective.mu * theta.square()).sum() / 2)
+
+    def gradient(self) -> Tensor:
+        """∇L(θ)."""
+        return self.loss_gradient() + self.objective.mu * self.theta.detach()
+
+    def loss_gradient(self, mask: Tensor | None = None) -> Tensor:
+        """Gradient of the summed loss, over the training nodes in a node mask where one is given."""
+        losses = self.losses if mask is None else self.losses[mask[self.objective.nodes]]
+        self.objective.meter.passes += 1
+        (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=True)
+        return gradient
+
+
+class _Caller(nn.Module):
+    """Lets :func:`functional_call` swap the parameters of a module that is called by ``forward(model, data)``."""
+
+    def __init__(self, model: nn.Module, how: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.how = how
+
+    def forward(self, data: Data) -> Tensor:
+        return self.how(self.model, data)
+
+
+def _split(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
+    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+def _under(name: str, key: str) -> bool:
+    return name == key or name.startswith(key + ".")
