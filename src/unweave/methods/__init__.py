@@ -1,0 +1,23 @@
+"""Ways to forget, one file each, behind the small contract of :class:`Method`."""
+
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.finetune import Finetune
+from unweave.methods.gif import GIF
+from unweave.methods.influence import IF
+from unweave.methods.none import Nothing
+from unweave.methods.registry import available, make, register
+from unweave.methods.retrain import Retrain
+
+__all__ = [
+    "GIF",
+    "IF",
+    "Finetune",
+    "Method",
+    "Nothing",
+    "Outcome",
+    "Problem",
+    "Retrain",
+    "available",
+    "make",
+    "register",
+]

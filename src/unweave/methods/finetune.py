@@ -1,0 +1,49 @@
+"""Fine-tune on the remaining graph: the control that published comparisons leave out."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from unweave.errors import MethodError
+from unweave.fitting import Recipe, fit, seeded
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import register
+from unweave.objective import flatten
+
+__all__ = ["Finetune"]
+
+
+@register
+@dataclass(frozen=True)
+class Finetune(Method):
+    """Go on training from θ0 on the remaining graph, for some epochs or for some seconds.
+
+    Attributes:
+        epochs: Epochs of full-batch Adam; 10 when neither is given.
+        seconds: Stop after so long instead (at least one epoch), to match another method's time.
+        lr: Learning rate.
+    """
+
+    name: ClassVar[str] = "finetune"
+    epochs: int | None = None
+    seconds: float | None = None
+    lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.seconds is not None:
+            raise MethodError("give epochs or seconds to fine-tune, not both")
+        if (self.epochs is not None and self.epochs < 1) or (self.seconds is not None and not self.seconds > 0):
+            raise MethodError(f"epochs and seconds must be positive, got {self.epochs} and {self.seconds}")
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Train a copy of the model further."""
+        model = copy.deepcopy(problem.remaining.model)
+        epochs = 10 if self.epochs is None and self.seconds is None else self.epochs
+        with seeded(problem.seed, problem.meter.device):
+            done = fit(model, problem.remaining, lr=self.lr, epochs=epochs, seconds=self.seconds)
+        return Outcome(flatten(model), details={"epochs": done, "lr": self.lr}, buffers=dict(model.named_buffers()))
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Finetune":
+        """Fine-tune at the learning rate of the first training."""
+        return cls(**{"lr": recipe.lr, **options})

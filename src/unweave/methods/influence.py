@@ -1,0 +1,30 @@
+"""The traditional influence function (Koh and Liang, ICML'17), as a baseline on graphs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from unweave.methods.base import Problem
+from unweave.methods.registry import register
+from unweave.methods.step import InfluenceStep
+
+__all__ = ["IF"]
+
+
+@register
+@dataclass(frozen=True)
+class IF(InfluenceStep):
+    """θ̂ = θ0 + (H + δI)⁻¹ v with v = Σ ∇ℓ over the directly affected training nodes alone.
+
+    Those are deleted nodes, endpoints of deleted edges, and nodes that lose features or labels; each is
+    treated as if it were deleted. How everyone else's prediction changes is ignored, which is why this
+    is no way to forget on a graph.
+    """
+
+    name: ClassVar[str] = "if"
+
+    def vector(self, problem: Problem) -> Tensor:
+        """Gradient of the original loss of the touched training nodes."""
+        loss = problem.at_original.loss_gradient(problem.removal.touched)
+        return loss + (problem.original.mu - problem.remaining.mu) * problem.theta

@@ -1,0 +1,22 @@
+"""Do nothing: edit the graph, keep the parameters. The control every method has to beat."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import register
+
+__all__ = ["Nothing"]
+
+
+@register
+@dataclass(frozen=True)
+class Nothing(Method):
+    """Keep the parameters as they are."""
+
+    name: ClassVar[str] = "none"
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Return θ0."""
+        note = "method 'none' forgets nothing: the parameters still depend on the removed data"
+        return Outcome(problem.theta.clone(), warnings=(note,))

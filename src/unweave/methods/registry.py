@@ -1,0 +1,65 @@
+"""Find methods by name. Third parties add theirs with :func:`register` or a package entry point."""
+
+from dataclasses import fields
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from unweave.errors import MethodError
+from unweave.fitting import Recipe
+from unweave.methods.base import Method
+
+__all__ = ["available", "make", "register"]
+
+ENTRY_POINTS = "unweave.methods"
+_METHODS: dict[str, type[Method]] = {}
+M = TypeVar("M", bound=type[Method])
+
+
+def register(method: M) -> M:
+    """Class decorator: make a method known by its ``name``.
+
+    A package can do the same without an import by the user, with an entry point in the group
+    ``unweave.methods`` that refers to the class.
+    """
+    known = _METHODS.get(method.name)
+    if known is not None and known is not method:
+        raise MethodError(f"a method named {method.name!r} is registered already: {known.__module__}.{known.__name__}")
+    _METHODS[method.name] = method
+    return method
+
+
+def available() -> list[str]:
+    """Names of all methods, sorted."""
+    _load_entry_points()
+    return sorted(_METHODS)
+
+
+def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = None) -> Method:
+    """Build a method from its name and options, or take one that is built already.
+
+    Args:
+        method: Name or instance.
+        options: Fields of the method.
+        recipe: How the model was trained, where that is known.
+    """
+    if isinstance(method, Method):
+        if options:
+            raise MethodError(f"options {sorted(options)} go into the method itself: {type(method).__name__}(…)")
+        return method
+    if method not in _METHODS:
+        _load_entry_points()
+    if method not in _METHODS:
+        raise MethodError(f"unknown method {method!r}; known: {', '.join(available())}")
+    cls = _METHODS[method]
+    known = [f.name for f in fields(cls)]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        takes = ", ".join(known) or "no options"
+        raise MethodError(f"method {method!r} does not take {unknown[0]!r}; it takes {takes}")
+    return cls(**options) if recipe is None else cls.from_recipe(recipe, **options)
+
+
+def _load_entry_points() -> None:
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name not in _METHODS:
+            register(entry.load())

@@ -1,0 +1,90 @@
+"""One influence step, θ̂ = θ0 + (H + δI)⁻¹ v: what GIF and IF share. They differ in v alone."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from unweave.curvature import CURVATURES
+from unweave.errors import MethodError
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.solvers import Operator, SolveReport, conjugate_gradients, largest_eigenvalue, neumann
+
+__all__ = ["DAMPING_SHARE", "InfluenceStep"]
+
+DAMPING_SHARE = 0.01
+"""Damping by default, as a share of the largest curvature eigenvalue."""
+
+
+@dataclass(frozen=True)
+class InfluenceStep(Method):
+    """Options of the influence step.
+
+    Attributes:
+        curvature: ``"gauss-newton"`` (positive, the default) or ``"hessian"`` (the paper's).
+        graph: Where the curvature is taken: the ``"remaining"`` graph (better) or the ``"original"`` (the paper's).
+        solver: ``"cg"``, conjugate gradients, or ``"neumann"``, the paper's recursion.
+        iterations: At most 200 (cg) or exactly 100 (neumann) by default.
+        damping: cg only. Added to the curvature; by default 1 % of its largest eigenvalue.
+        tolerance: cg only. Relative residual to reach, 1e-4 by default.
+        scale: neumann only, and needed there. 1/λ of the paper.
+    """
+
+    curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
+    graph: Literal["remaining", "original"] = "remaining"
+    solver: Literal["cg", "neumann"] = "cg"
+    iterations: int | None = None
+    damping: float | None = None
+    tolerance: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        choices = {
+            "curvature": tuple(CURVATURES),
+            "graph": ("remaining", "original"),
+            "solver": ("cg", "neumann"),
+        }
+        for option, allowed in choices.items():
+            if getattr(self, option) not in allowed:
+                raise MethodError(f"{option} must be one of {', '.join(allowed)}, got {getattr(self, option)!r}")
+        idle = ("scale",) if self.solver == "cg" else ("damping", "tolerance")
+        for option in idle:
+            if getattr(self, option) is not None:
+                raise MethodError(f"{option} does nothing with solver={self.solver!r}; leave it out")
+        bounds = {"iterations": 1, "damping": 0, "tolerance": 0, "scale": 0}
+        for option, least in bounds.items():
+            value = getattr(self, option)
+            if value is not None and not (least <= value < float("inf") and (value > 0 or option == "damping")):
+                raise MethodError(f"{option} must be a positive number, got {value!r}")
+
+    @abstractmethod
+    def vector(self, problem: Problem) -> Tensor:
+        """The right-hand side v."""
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Solve for the step and take it."""
+        v = self.vector(problem)
+        details = {"curvature": self.curvature, "curvature_on": f"{self.graph} graph"}
+        if not bool(v.any()):
+            note = "no training node's loss changes, so the parameters are already those of the remaining graph"
+            return Outcome(problem.theta.clone(), details=details, warnings=(note,))
+        at = problem.at_remaining if self.graph == "remaining" else problem.at_original
+        x, report = self._solve(CURVATURES[self.curvature](at), v)
+        return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
+
+    def _solve(self, operator: Operator, v: Tensor) -> tuple[Tensor, SolveReport]:
+        if self.solver == "neumann":
+            if self.scale is None:
+                top = largest_eigenvalue(operator, v)
+                raise MethodError(
+                    f"solver='neumann' needs scale=…; the largest curvature eigenvalue is about {top:.4g}, "
+                    f"so try scale={1.1 * top:.4g}"
+                )
+            return neumann(operator, v, scale=self.scale, iterations=self.iterations or 100)
+        damping = self.damping
+        if damping is None:
+            damping = DAMPING_SHARE * max(largest_eigenvalue(operator, v), 0.0)
+        return conjugate_gradients(
+            operator, v, damping=damping, tolerance=self.tolerance or 1e-4, iterations=self.iterations or 200
+        )

@@ -1,0 +1,187 @@
+"""What was done, how well and at what cost: a record for people and for machines."""
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy
+import scipy
+import torch
+import torch_geometric
+
+from unweave._digest import canonical_json
+from unweave.errors import RunError
+
+__all__ = ["Receipt", "environment"]
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and device of this process."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "device": str(device),
+        "device_name": name,
+        "threads": torch.get_num_threads(),
+    }
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The record of one request. ``str(receipt)`` is for people, ``receipt.to_json()`` for machines.
+
+    Attributes:
+        request: The request in canonical form.
+        request_digest: Its SHA-256.
+        removed: How many nodes, edges, feature rows and labels went.
+        graph: Size of the graph and of its training set, before and after.
+        region: The nodes whose prediction can change, per hop, and how the hop count is known.
+        method: Name and options.
+        details: What the method reports of itself.
+        solve: How its linear system was solved, or ``None``.
+        objective: L0(θ0), L'(θ0), L'(θ̂) and the change of the local problem Q.
+        residual_influence: ‖∇Q(θ̂)‖ / ‖∇Q(θ0)‖: 1 is as doing nothing, 0 a solved local problem.
+        step_norm: ‖θ̂ − θ0‖.
+        parameters: Count, norm of θ0, digests before and after.
+        seconds: Wall-clock per phase, and their total.
+        passes: Sweeps over the graph.
+        peak_mib: Peak memory of the whole call.
+        seed: The seed given.
+        environment: Versions and device.
+        warnings: What the reader should know.
+    """
+
+    request: dict[str, Any]
+    request_digest: str
+    removed: dict[str, int]
+    graph: dict[str, Any]
+    region: dict[str, Any]
+    method: dict[str, Any]
+    details: dict[str, Any]
+    solve: dict[str, Any] | None
+    objective: dict[str, Any]
+    residual_influence: float
+    step_norm: float
+    parameters: dict[str, Any]
+    seconds: dict[str, float]
+    passes: int
+    peak_mib: float
+    seed: int
+    environment: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt as a JSON document."""
+        return {"format": "unweave-receipt-1", **asdict(self)}
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no NaN; the same receipt always gives the same text."""
+        return canonical_json(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> "Receipt":
+        """Read what :meth:`to_dict` wrote."""
+        fields = dict(document)
+        if fields.pop("format", None) != "unweave-receipt-1":
+            raise RunError(f"not a receipt of this version of unweave: format {document.get('format')!r}")
+        return cls(**fields)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Receipt":
+        """Read what :meth:`to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{title:<11}{text}" for title, text in self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        removed, graph, objective = self.removed, self.graph, self.objective
+        went = [
+            _count(removed["nodes"], "node"),
+            _count(removed["edges"], "edge"),
+            f"the features of {_count(removed['feature_rows'], 'node')}" if removed["feature_rows"] else "",
+            _count(removed["labels"], "label"),
+        ]
+        lines = [
+            ("Forgotten", ", ".join(filter(None, went)) + f"  (request {self.request_digest[:12]})"),
+            (
+                "Graph",
+                f"{graph['nodes']:,} nodes, {graph['stored_edges_before']:,} → {graph['stored_edges_after']:,} stored "
+                f"edges, {graph['training_nodes_before']:,} → {graph['training_nodes_after']:,} training nodes",
+            ),
+            ("Affected", self._affected()),
+            ("Method", self._method()),
+        ]
+        if self.solve:
+            settings = ", ".join(f"{k} {_short(v)}" for k, v in self.solve["settings"].items())
+            lines.append(
+                (
+                    "Solved",
+                    f"{self.solve['solver']} ({settings}): {self.solve['iterations']} iterations, "
+                    f"true residual {self.solve['relative_residual']:.2g}",
+                )
+            )
+        share = self.step_norm / max(self.parameters["norm_before"], 1e-30)
+        lines += [
+            (
+                "Moved",
+                f"{self.parameters['count']:,} parameters by {self.step_norm:.4g} ({share:.2%} of their length); "
+                f"{self.parameters['digest_before'][:12]} → {self.parameters['digest_after'][:12]}",
+            ),
+            (
+                "Objective",
+                f"{objective['remaining_before']:.6g} → {objective['remaining_after']:.6g} on the remaining graph",
+            ),
+            ("How near", self._nearness()),
+            (
+                "Cost",
+                f"{self.seconds['total']:.3g} s, {self.passes} passes over the graph, peak {self.peak_mib:.0f} MiB "
+                f"on {self.environment['device_name']} ({self.environment['device']})",
+            ),
+        ]
+        lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
+        return lines
+
+    def _affected(self) -> str:
+        region = self.region
+        if region["steps"] is None:
+            return f"the whole graph is taken as affected ({region['source']})"
+        hops = " + ".join(f"{n:,}" for n in region["sizes"])
+        return (
+            f"{region['nodes']:,} nodes can see their prediction change, {region['training_nodes']:,} of them in "
+            f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
+        )
+
+    def _method(self) -> str:
+        details = ", ".join(f"{key.replace('_', ' ')} {_short(value)}" for key, value in self.details.items())
+        return str(self.method["name"]) + (f" ({details})" if details else "")
+
+    def _nearness(self) -> str:
+        if self.method["name"] == "retrain":
+            return "this is the retrained model itself"
+        left = self.residual_influence
+        if left > 1:
+            verdict = (
+                f"worse than before: {left:.2f} times the influence of the removed data on the local problem is left"
+            )
+        else:
+            verdict = f"{left:.2%} of the removed data's influence on the local problem is left"
+        return (
+            f"{verdict}. This says how well the step solved its own problem; how close a retrained model is was not "
+            "measured here (compare with method 'retrain')"
+        )
+
+
+def _count(number: int, noun: str) -> str:
+    if not number:
+        return ""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
