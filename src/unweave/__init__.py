@@ -1,0 +1,66 @@
+"""unweave: make a trained graph neural network forget.
+
+>>> import unweave as uw
+>>> data = uw.load("demo")
+>>> model = uw.models.GCN(data.num_features, data.num_classes)
+>>> run = uw.train(model, data, seed=0)
+>>> done = uw.unlearn(model, data, uw.draw("edges:0.05", data), method="gif", weight_decay=1e-4)
+"""
+
+from unweave import losses, methods, models
+from unweave.data import load, split
+from unweave.drawing import draw
+from unweave.errors import (
+    ClassLossError,
+    DataError,
+    DataUnavailableError,
+    DivergenceError,
+    EmptyRequestError,
+    IntegrityError,
+    MethodError,
+    ModelError,
+    NegativeCurvatureError,
+    NoProgressError,
+    RequestError,
+    RunError,
+    SolverError,
+    UnweaveError,
+)
+from unweave.experiments.compare import compare
+from unweave.receipt import Receipt
+from unweave.request import Request
+from unweave.run import Run
+from unweave.training import train
+from unweave.unlearning import Unlearned, unlearn
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClassLossError",
+    "DataError",
+    "DataUnavailableError",
+    "DivergenceError",
+    "EmptyRequestError",
+    "IntegrityError",
+    "MethodError",
+    "ModelError",
+    "NegativeCurvatureError",
+    "NoProgressError",
+    "Receipt",
+    "Request",
+    "RequestError",
+    "Run",
+    "RunError",
+    "SolverError",
+    "Unlearned",
+    "UnweaveError",
+    "compare",
+    "draw",
+    "load",
+    "losses",
+    "methods",
+    "models",
+    "split",
+    "train",
+    "unlearn",
+]

@@ -1,0 +1,21 @@
+"""Put the commands together."""
+
+import typer
+
+from unweave.cli.compare import compare
+from unweave.cli.demo import demo
+from unweave.cli.forget import forget
+from unweave.cli.show import show
+from unweave.cli.train import train
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Make a trained graph neural network forget.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for command in (demo, train, forget, compare, show):
+    app.command()(command)

@@ -1,0 +1,86 @@
+"""``unweave compare``: methods side by side, with every control."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import DataName, Device, Epochs, Json, LearningRate, ModelName, Root, WeightDecay
+from unweave.cli.output import (
+    comparison_table,
+    out as console,
+    print_json,
+    progress_bar,
+    reports_errors,
+    say,
+    writable,
+)
+from unweave.experiments.compare import Comparison, compare as run_comparison
+from unweave.experiments.plots import plot_comparison
+
+__all__ = ["compare", "show_comparison"]
+
+
+@reports_errors
+def compare(
+    data: DataName,
+    model: ModelName,
+    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05.")],
+    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "none,finetune,if,gif,retrain",
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
+    out: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
+    epochs: Epochs = 100,
+    lr: LearningRate = 0.01,
+    weight_decay: WeightDecay = 1e-4,
+    device: Device = "cpu",
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Compare methods with retraining and with every control."""
+    for path in (out, plot):
+        writable(path)
+    with progress_bar("comparing") as progress:
+        result = run_comparison(
+            data,
+            model,
+            forget,
+            methods=[name.strip() for name in methods.split(",")],
+            seeds=seeds,
+            epochs=epochs,
+            lr=lr,
+            weight_decay=weight_decay,
+            device=device,
+            root=root,
+            progress=progress,
+        )
+    written = [result.save(out)] if out else []
+    written += [plot_comparison(result, plot)] if plot else []
+    if json:
+        print_json(result.to_dict())
+        return
+    show_comparison(result)
+    for path in written:
+        say(f"wrote {path}")
+
+
+def show_comparison(result: Comparison) -> None:
+    """Print the table and what it lets one say."""
+    config = result.config
+    say(
+        f"{config['model']} on {config['data']}, forgetting {config['forget']}, {config['seeds']} seeds; "
+        f"fine-tuning runs {config['finetune']}"
+    )
+    say()
+    console().print(comparison_table(result))
+    say()
+    say("gap closed: 0 = as doing nothing, 1 = indistinguishable from retraining. cost: time / time of retraining.")
+    for row in result.rows:
+        difference = row["over_finetune"]
+        if row["method"] in ("none", "retrain", "retrain (other seed)") or difference is None:
+            continue
+        low, high = difference["low"], difference["high"]
+        verdict = "closes more than" if low > 0 else "closes less than" if high < 0 else "is not told apart from"
+        say(
+            f"{row['method']} {verdict} fine-tuning: {difference['mean']:+.2f} (95 % interval {low:+.2f} … {high:+.2f})"
+        )

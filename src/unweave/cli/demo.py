@@ -1,0 +1,41 @@
+"""``unweave demo``: the main job on the embedded graph, from training to the receipt."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.compare import show_comparison
+from unweave.cli.output import progress_bar, reports_errors, say, writable
+from unweave.experiments.compare import compare
+from unweave.experiments.plots import plot_comparison
+
+__all__ = ["demo"]
+
+FORGET = "edges:0.03,nodes:0.02,features:0.02,labels:0.02"
+
+
+@reports_errors
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results; files of an earlier demo are replaced.")] = Path(
+        "demo"
+    ),
+    seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
+) -> None:
+    """Train a GCN on the embedded graph, forget a mixed request by every method, and compare with retraining."""
+    results, plot, receipt = out / "compare.json", out / "compare.png", out / "receipt.json"
+    for path in (results, plot, receipt):
+        writable(path)
+    say(f"Training a GCN on the embedded citation graph, then forgetting {FORGET} …")
+    with progress_bar("comparing") as progress:
+        result = compare("demo", "gcn", FORGET, seeds=seeds, progress=progress)
+    result.save(results)
+    plot_comparison(result, plot)
+    receipt.write_text(result.receipts["gif"].to_json() + "\n", encoding="utf-8")
+    say()
+    show_comparison(result)
+    say()
+    say("Receipt of the gif run, first seed")
+    say(str(result.receipts["gif"]))
+    say()
+    say(f"wrote {results}, {receipt} and {plot}")

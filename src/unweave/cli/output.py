@@ -1,0 +1,107 @@
+"""What every command shares: consoles, progress, tables, and errors without a traceback."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from unweave.errors import UnweaveError
+from unweave.experiments.compare import OTHER_SEED, Comparison
+
+__all__ = ["comparison_table", "out", "print_json", "progress_bar", "reports_errors", "say", "writable"]
+
+P = ParamSpec("P")
+
+
+def out() -> Console:
+    """Standard output: full width when not a terminal, so that nothing is folded in a file."""
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def say(text: str = "") -> None:
+    """Print a line as it is."""
+    out().print(text, markup=False, soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """Print a document for scripts."""
+    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error; nothing when that is not a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn an :class:`UnweaveError` into a reason on standard error and exit code 1."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except UnweaveError as error:
+            typer.echo(f"unweave: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt:
+            typer.echo("unweave: interrupted; nothing was written", err=True)
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+def writable(path: Path | None) -> None:
+    """Refuse a place that cannot be written before work is spent on what goes there."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise OSError(f"{path} is a folder")
+    except OSError as error:
+        raise UnweaveError(f"cannot write {path}: {error}") from error
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """The comparison as a table."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    for column in ("F1", "gap closed", "seed-averaged", "residual", "seconds", "cost", "passes", "failed"):
+        table.add_column(column, justify="right")
+    for row in comparison.rows:
+        table.add_row(
+            row["method"],
+            _plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
+            _plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
+            _number(row["mean_gap_closed"], "{:+.2f}"),
+            _number(row["residual_influence_mean"], "{:.2f}"),
+            _number(row["seconds_mean"], "{:.3f}"),
+            _number(row["cost_median"], "{:.1%}"),
+            _number(row["passes_mean"], "{:.0f}"),
+            str(row["failures"]) if row["failures"] else "",
+            style="dim" if row["method"] == OTHER_SEED else None,
+        )
+    return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _plus_minus(mean: float | None, spread: float | None, form: str) -> str:
+    if mean is None:
+        return "–"
+    return form.format(mean) + (f" ± {spread:.2f}" if form.startswith("{:+") else f" ± {spread:.3f}")

@@ -1,0 +1,50 @@
+"""``unweave show``: what is in a run, and its receipts."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import Json, Root
+from unweave.cli.output import print_json, reports_errors, say
+from unweave.run import Run
+
+__all__ = ["show"]
+
+
+@reports_errors
+def show(
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")], root: Root = None, json: Json = False
+) -> None:
+    """Show what is in a run, and its receipts. Every file is checked on the way."""
+    opened = Run.open(run, root=root)
+    if json:
+        print_json(
+            {
+                "run": str(run),
+                "model": type(opened.model).__name__,
+                "data": opened.data.get("name"),
+                "recipe": asdict(opened.recipe),
+                "metrics": dict(opened.metrics),
+                "receipts": [receipt.to_dict() for receipt in opened.receipts],
+            }
+        )
+        return
+    data, recipe = opened.data, opened.recipe
+    count = sum(p.numel() for p in opened.model.parameters())
+    say(f"{'Model':<11}{type(opened.model).__name__}, {count:,} parameters")
+    say(
+        f"{'Data':<11}{data.get('name', 'own')}: {data.num_nodes:,} nodes, {data.num_edges:,} stored edges, "
+        f"{int(data.train_mask.sum()):,} training nodes"
+    )
+    say(
+        f"{'Trained':<11}{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, "
+        f"seed {recipe.seed}"
+    )
+    say(f"{'Scores':<11}" + ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items()))
+    say(f"{'Requests':<11}{len(opened.receipts)}")
+    for number, receipt in enumerate(opened.receipts, start=1):
+        say()
+        say(f"Receipt {number}")
+        say(str(receipt))

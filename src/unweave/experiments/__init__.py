@@ -1,0 +1,1 @@
+"""Comparisons, tables and figures; one file each."""

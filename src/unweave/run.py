@@ -1,0 +1,291 @@
+"""A run: a trained model with its graph, recipe, scores and receipts, in memory and on disk.
+
+On disk a run is a folder of safetensors and JSON, written beside its place and moved there in one step.
+``manifest.json`` holds the digest of every file, so a truncated or edited one is noticed. Nothing in a
+run is ever executed.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors, save as save_tensors
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave._digest import document_digest, tensor_digest
+from unweave.data import load
+from unweave.errors import RunError
+from unweave.fitting import Recipe
+from unweave.graph import MASKS, remove
+from unweave.losses import Loss, cross_entropy
+from unweave.methods import Method
+from unweave.metrics import score
+from unweave.models import MODELS
+from unweave.objective import Forward, call
+from unweave.receipt import Receipt
+from unweave.request import Request
+from unweave.unlearning import unlearn
+
+__all__ = ["Run"]
+
+FORMAT = "unweave-run-1"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained model and everything that belongs to it.
+
+    Attributes:
+        model: The model.
+        data: The graph as it is now, without what was forgotten.
+        recipe: How the model was trained.
+        metrics: Scores on the three masks.
+        receipts: One for each request carried out, oldest first.
+        loss: Per-node loss it was trained with.
+        forward: How the model is called.
+    """
+
+    model: nn.Module
+    data: Data
+    recipe: Recipe
+    metrics: Mapping[str, float]
+    receipts: tuple[Receipt, ...] = ()
+    loss: Loss = cross_entropy
+    forward: Forward = call
+
+    def forget(
+        self,
+        request: Request,
+        method: str | Method = "gif",
+        *,
+        allow_class_loss: bool = False,
+        **options: Any,
+    ) -> "Run":
+        """A new run in which the model has forgotten; this one stays as it is.
+
+        Args:
+            request: What to forget.
+            method: Name of a method, or a method.
+            allow_class_loss: Allow the last training node of a class to go.
+            **options: Options of the method.
+        """
+        done = unlearn(
+            self.model,
+            self.data,
+            request,
+            method,
+            weight_decay=self.recipe.weight_decay,
+            loss=self.loss,
+            forward=self.forward,
+            seed=self.recipe.seed,
+            allow_class_loss=allow_class_loss,
+            recipe=self.recipe,
+            **options,
+        )
+        metrics = score(done.model, done.data, self.loss, self.forward)
+        return replace(self, model=done.model, data=done.data, metrics=metrics, receipts=(*self.receipts, done.receipt))
+
+    def to(self, device: torch.device) -> "Run":
+        """The same run on another device."""
+        return replace(self, model=self.model.to(device), data=self.data.to(device))
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the run to a folder, whole or not at all.
+
+        Args:
+            path: The folder; refused when it exists.
+            overwrite: Replace it when it exists.
+        """
+        path = Path(path)
+        if path.exists() and not overwrite:
+            raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
+        files = self._files()
+        manifest: dict[str, Any] = {
+            "format": FORMAT,
+            "files": {name: _sha(text) for name, text in files.items()},
+        }
+        files["manifest.json"] = _json(manifest | {"digest": document_digest(manifest)})
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        except OSError as error:
+            raise RunError(f"cannot write to {path.parent}: {error}") from error
+        try:
+            for name, content in files.items():
+                _write(staging / name, content)
+            staging.chmod(0o755)
+            _move(staging, path)
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error}") from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        return path
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        model: nn.Module | None = None,
+        data: Data | None = None,
+        root: str | Path | None = None,
+        loss: Loss = cross_entropy,
+        forward: Forward = call,
+    ) -> "Run":
+        """Read a run that :meth:`save` wrote, checking every file.
+
+        Args:
+            path: The folder.
+            model: Your own module, when the run does not hold a built-in one; its weights are loaded into it.
+            data: Your own graph as it was before anything was forgotten, when :func:`unweave.load` does not have it.
+            root: Data folder for :func:`unweave.load`.
+            loss: Your own loss, when one was used.
+            forward: Your own way to call the model, when one was used.
+        """
+        path = Path(path)
+        files = _read(path)
+        config = json.loads(files["config.json"])
+        receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
+        if config["loss"] != _name(loss):
+            raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
+        graph = _graph(path, config["data"], data, root)
+        for receipt in receipts:
+            graph = remove(graph, Request.from_dict(receipt.request)).data
+        if _data_digest(graph) != config["data"]["digest"]:
+            raise RunError(f"the graph is not the one that {path} was made with; give the original graph as data=")
+        module = _module(path, config["model"], model)
+        try:
+            module.load_state_dict(load_tensors(files["weights.safetensors"]))
+        except (RuntimeError, SafetensorError) as error:
+            raise RunError(f"the weights of {path} do not fit the model: {error}") from error
+        return cls(
+            model=module.eval(),
+            data=graph,
+            recipe=Recipe(**config["recipe"]),
+            metrics=json.loads(files["metrics.json"]),
+            receipts=receipts,
+            loss=loss,
+            forward=forward,
+        )
+
+    def _files(self) -> dict[str, bytes]:
+        name = next((key for key, cls in MODELS.items() if type(self.model) is cls), None)
+        config = {
+            "data": {
+                "name": self.data.get("name"),
+                "split_seed": self.data.get("split_seed"),
+                "nodes": int(self.data.num_nodes),
+                "digest": _data_digest(self.data),
+            },
+            "model": {
+                "name": name or type(self.model).__qualname__,
+                "built_in": name is not None,
+                "config": self.model.config if name else None,
+            },
+            "recipe": asdict(self.recipe),
+            "loss": _name(self.loss),
+        }
+        split = {
+            mask.removesuffix("_mask"): self.data[mask].nonzero().flatten().tolist()
+            for mask in MASKS
+            if self.data.get(mask) is not None
+        }
+        weights = {key: value.detach().cpu().contiguous().clone() for key, value in self.model.state_dict().items()}
+        files = {
+            "weights.safetensors": save_tensors(weights),
+            "config.json": _json(config),
+            "split.json": _json(split),
+            "metrics.json": _json(dict(self.metrics)),
+        }
+        for number, receipt in enumerate(self.receipts, start=1):
+            files[f"receipts/{number:04d}.json"] = _json(receipt.to_dict())
+        return files
+
+
+def _graph(path: Path, known: dict[str, Any], given: Data | None, root: str | Path | None) -> Data:
+    if given is not None:
+        return given
+    if known["name"] is None:
+        raise RunError(f"{path} was made with a graph of your own; pass it as data=")
+    return load(known["name"], seed=known["split_seed"], root=root)
+
+
+def _module(path: Path, known: dict[str, Any], given: nn.Module | None) -> nn.Module:
+    if given is not None:
+        return given
+    if not known["built_in"]:
+        raise RunError(f"{path} holds a model of your own ({known['name']}); pass one as model=")
+    built: nn.Module = MODELS[known["name"]](**known["config"])
+    return built
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    """All files of a run, each checked against the manifest."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        digest = manifest.pop("digest")
+        files: dict[str, str] = manifest["files"]
+    except FileNotFoundError:
+        raise RunError(f"{path} is not a run: it has no manifest.json") from None
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise RunError(f"{path / 'manifest.json'} is truncated or edited: {error}") from error
+    if digest != document_digest(manifest):
+        raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
+    if manifest.get("format") != FORMAT:
+        raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
+    contents = {}
+    for name, expected in files.items():
+        try:
+            contents[name] = (path / name).read_bytes()
+        except OSError as error:
+            raise RunError(f"{path / name} is missing or cannot be read: {error}") from error
+        if _sha(contents[name]) != expected:
+            raise RunError(f"{path / name} has been truncated or edited: its digest does not match the manifest")
+    return contents
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _move(staging: Path, path: Path) -> None:
+    """Put the finished folder in place; an old one is moved aside first and deleted last."""
+    if not path.exists():
+        staging.rename(path)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    path.rename(aside / "run")
+    staging.rename(path)
+    shutil.rmtree(aside)
+
+
+def _data_digest(data: Data) -> str:
+    """Identify a graph by all that training may look at; labels of test nodes are not read."""
+    used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
+    tensors = [(key, data[key]) for key in ("x", "edge_index", "edge_weight", *MASKS) if data.get(key) is not None]
+    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])
+
+
+def _name(loss: Loss) -> str:
+    return getattr(loss, "__name__", type(loss).__name__)
+
+
+def _json(document: Any) -> bytes:
+    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
