@@ -43,11 +43,14 @@ class Hessian(Curvature):
 
     def __init__(self, point: Point) -> None:
         super().__init__(point)
+        GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
         point.objective.meter.passes += 1
-        self._gradient = _differentiable_gradient(point.losses.sum(), point.theta)
+        self._gradient = _grad(point.losses.sum(), point.theta, create_graph=True)
 
     def _loss_product(self, v: Tensor) -> Tensor:
-        return _retained(self._gradient, self._point.theta, v)
+        if not self._gradient.requires_grad:  # the loss is linear in θ
+            return torch.zeros_like(v)
+        return _grad(self._gradient, self._point.theta, v, retain_graph=True)
 
 
 class GaussNewton(Curvature):
@@ -64,38 +67,54 @@ class GaussNewton(Curvature):
         objective.meter.passes += 1
         self._outputs = point.outputs[objective.nodes]
         self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
-        self._pulled = _differentiable_gradient(self._outputs, point.theta, self._dummy)
+        self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)
         self._leaf = self._outputs.detach().requires_grad_()
         losses = objective.loss(self._leaf, objective.data.y[objective.nodes])
-        self._slope = _differentiable_gradient(losses.sum(), self._leaf)
+        self._slope = _grad(losses.sum(), self._leaf, create_graph=True)
+        self._refuse_dropped_derivatives()
+
+    def _push(self, v: Tensor) -> Tensor:
+        """J v."""
+        return _grad(self._pulled, self._dummy, v, retain_graph=True)
+
+    def _pull(self, u: Tensor) -> Tensor:
+        """Jᵀ u."""
+        return _grad(self._outputs, self._point.theta, u, retain_graph=True)
 
     def _loss_product(self, v: Tensor) -> Tensor:
-        pushed = _retained(self._pulled, self._dummy, v)
-        bent = _retained(self._slope, self._leaf, pushed)
-        (product,) = torch.autograd.grad(self._outputs, self._point.theta, bent, retain_graph=True)
-        return product
+        if not self._slope.requires_grad:  # the loss is linear in the outputs
+            return torch.zeros_like(v)
+        return self._pull(_grad(self._slope, self._leaf, self._push(v), retain_graph=True))
+
+    def _refuse_dropped_derivatives(self) -> None:
+        """⟨u, J v⟩ = ⟨Jᵀu, v⟩ for random u and v. Jᵀ needs one derivative, J as computed here needs two.
+
+        torch drops the second derivative of a ``once_differentiable`` function without a word where another
+        path leads to θ, and the products would be wrong.
+        """
+        generator = torch.Generator().manual_seed(0)
+        u, v = (
+            torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.detach())
+            for t in (self._outputs, self._point.theta)
+        )
+        pushed, pulled = self._push(v), self._pull(u)
+        self._point.objective.meter.passes += 2
+        left, right = float((u * pushed).sum()), float(pulled @ v)
+        if abs(left - right) > torch.finfo(v.dtype).eps ** 0.5 * float(u.norm() * pushed.norm()):
+            raise ModelError(_TWICE.format(f"a product and its adjoint disagree: {left:.6g} and {right:.6g}"))
 
 
 CURVATURES: dict[str, type[Curvature]] = {"gauss-newton": GaussNewton, "hessian": Hessian}
 
-
-def _differentiable_gradient(value: Tensor, leaf: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Gradient of ⟨value, weights⟩ that can be differentiated again."""
-    gradient = _grad(value, leaf, weights, create_graph=True)
-    return torch.zeros_like(leaf) if gradient is None else gradient
-
-
-def _retained(gradient: Tensor, leaf: Tensor, v: Tensor) -> Tensor:
-    """∂⟨gradient, v⟩/∂leaf; zero where the gradient does not depend on the leaf."""
-    product = _grad(gradient, leaf, v, retain_graph=True) if gradient.requires_grad else None
-    return torch.zeros_like(leaf) if product is None else product
+_TWICE = (
+    "the model cannot be differentiated twice, which influence needs ({}); is one of its operations an autograd "
+    "function of its own without a second derivative? Use method='finetune' or 'retrain' for this model"
+)
 
 
-def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None, **how: bool) -> Tensor | None:
+def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None = None, **how: bool) -> Tensor:
+    """Gradient of ⟨value, weights⟩; an operation that cuts the graph is an error, not a zero."""
     try:
-        return torch.autograd.grad(value, leaf, weights, allow_unused=True, **how)[0]
+        return torch.autograd.grad(value, leaf, weights, **how)[0]
     except RuntimeError as error:
-        raise ModelError(
-            f"the model cannot be differentiated twice, which influence needs: {error}; "
-            "use method='finetune' or 'retrain' for this model"
-        ) from error
+        raise ModelError(_TWICE.format(error)) from error

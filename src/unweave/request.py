@@ -117,7 +117,9 @@ class Request:
             raise RequestError(f"unknown key {unknown[0]!r} in the request; known: {', '.join(KINDS)}")
         features = document.get("features", {})
         if isinstance(features, Mapping):
-            features = {_node_key(key): columns for key, columns in features.items()}
+            nodes = [_node_key(key) for key in features]
+            _refuse_duplicates("features", nodes)
+            features = dict(zip(nodes, features.values(), strict=True))
         return cls(**{**document, "features": features})
 
     @classmethod

@@ -54,7 +54,6 @@ def train(
     if json:
         print_json({"run": str(out), "metrics": dict(run.metrics)})
     else:
-        say(
-            f"trained {model} on {data}: test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
-        )
+        scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
+        say(f"trained {model} on {data}: {scores}")
         say(f"wrote {out}")

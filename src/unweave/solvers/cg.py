@@ -51,6 +51,9 @@ def conjugate_gradients(
                 f"a curvature product was not finite at iteration {done + 1}; "
                 "the model's outputs or derivatives overflow at these parameters"
             )
+        rounding = 10 * torch.finfo(v.dtype).eps * max((abs(q) for q in quotients), default=0.0)
+        if bend <= 0 and quotient >= -rounding:
+            break  # flat to machine precision: nothing more can be solved for, and the residual will tell
         if bend <= 0:
             raise NegativeCurvatureError(
                 f"met curvature {quotient:.3g} ≤ 0 at iteration {done + 1} with damping {damping:.3g}; use "

@@ -77,13 +77,15 @@ def _divergence(
     done: int, achieved: float, quotients: list[float], scale: float
 ) -> DivergenceError | NegativeCurvatureError:
     finite = [q for q in quotients if abs(q) < float("inf")]
-    last = finite[-1] if finite else float("nan")
     start = f"the recursion diverged: relative residual {achieved:.3g} after {done} iterations with scale {scale:.3g}"
-    if last <= 0:
+    if finite and finite[-1] <= 0:
         return NegativeCurvatureError(
-            f"{start}, along a direction of curvature {last:.3g} ≤ 0, which no scale can mend; "
+            f"{start}, along a direction of curvature {finite[-1]:.3g} ≤ 0, which no scale can mend; "
             "use curvature='gauss-newton', or solver='cg' with damping"
         )
-    return DivergenceError(
-        f"{start}; the largest curvature met is {max(finite):.3g}: use scale above {max(finite):.3g}"
+    advice = (
+        f"the largest curvature met is {max(finite):.3g}: use scale above {max(finite):.3g}"
+        if finite
+        else "use a larger scale"
     )
+    return DivergenceError(f"{start}; {advice}")

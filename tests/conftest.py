@@ -1,0 +1,18 @@
+"""What the tests share: the real graphs where they are at hand, and a strict torch."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(min(2, torch.get_num_threads()))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the real graphs; tests that need it are skipped where it is absent."""
+    folder = os.environ.get("UNWEAVE_DATA")
+    if not folder or not (Path(folder) / "Cora" / "raw").is_dir():
+        pytest.skip("set UNWEAVE_DATA to a folder with the real graphs to run this test")
+    return Path(folder)

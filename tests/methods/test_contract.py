@@ -1,0 +1,114 @@
+"""Every method keeps the contract, and so does one that a third party registers."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import unweave as uw
+from unweave.methods import Method, Outcome, Problem
+from unweave.methods.registry import _METHODS
+from unweave.testing import MethodContract, small_graph
+
+
+class TestGif(MethodContract):
+    method = "gif"
+
+
+class TestGifByNeumann(MethodContract):
+    method = "gif"
+    options: ClassVar = {"graph": "original", "solver": "neumann", "scale": 200.0}
+
+
+class TestIf(MethodContract):
+    method = "if"
+
+
+class TestRetrain(MethodContract):
+    method = "retrain"
+    options: ClassVar = {"epochs": 15}
+
+
+class TestFinetune(MethodContract):
+    method = "finetune"
+    options: ClassVar = {"epochs": 4}
+
+
+class TestNone(MethodContract):
+    method = "none"
+
+
+@uw.methods.register
+@dataclass(frozen=True)
+class Halfway(Method):
+    """A third party's method: a gradient step of a length of its own."""
+
+    name: ClassVar[str] = "halfway"
+    length: float = 0.01
+
+    def forget(self, problem: Problem) -> Outcome:
+        v = problem.forgotten_gradient
+        return Outcome(problem.theta + self.length * v / v.norm(), details={"length": self.length})
+
+
+class TestThirdParty(MethodContract):
+    method = "halfway"
+    options: ClassVar = {"length": 0.02}
+
+
+def test_every_built_in_method_is_under_contract() -> None:
+    tested = {cls.method for cls in MethodContract.__subclasses__()}
+    assert set(uw.methods.available()) <= tested
+
+
+def test_unknown_methods_and_options_are_refused() -> None:
+    data = small_graph()
+    model = uw.models.GCN(8, 3)
+    request = uw.draw("edges:0.1", data)
+    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: finetune, gif"):
+        uw.unlearn(model, data, request, "gift", weight_decay=0.0)
+    with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
+        uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)
+    with pytest.raises(uw.MethodError, match="it takes no options"):
+        uw.unlearn(model, data, request, "none", weight_decay=0.0, damping=3)
+    with pytest.raises(uw.MethodError, match="go into the method itself"):
+        uw.unlearn(model, data, request, uw.methods.GIF(), weight_decay=0.0, damping=3)
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(uw.MethodError, match="registered already"):
+
+        @uw.methods.register
+        @dataclass(frozen=True)
+        class Impostor(Method):
+            name: ClassVar[str] = "gif"
+
+            def forget(self, problem: Problem) -> Outcome:
+                return Outcome(problem.theta)
+
+
+def test_an_entry_point_is_found_without_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plugged.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from unweave.methods import Method, Outcome\n"
+        "@dataclass(frozen=True)\n"
+        "class Plugged(Method):\n"
+        "    name = 'plugged'\n"
+        "    def forget(self, problem):\n"
+        "        return Outcome(problem.theta * 0.5)\n"
+    )
+    info = tmp_path / "plugged-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[unweave.methods]\nplugged = plugged:Plugged\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        assert "plugged" in uw.methods.available()
+        data = small_graph()
+        done = uw.unlearn(uw.models.GCN(8, 3), data, uw.draw("edges:0.1", data), "plugged", weight_decay=0.0)
+        assert done.receipt.method["name"] == "plugged"
+    finally:
+        _METHODS.pop("plugged", None)
+        sys.modules.pop("plugged", None)

@@ -1,0 +1,202 @@
+"""GIF and IF: the vector, the anchors where one step is retraining, the settings and their refusals."""
+
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import grad
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import unweave as uw
+from tests.cases import CASES, DECAY, LOSSES, Case, dense_loss
+from unweave.curvature import GaussNewton
+from unweave.drawing import draw
+from unweave.graph import remove
+from unweave.meter import Meter
+from unweave.metrics import gap, log_probabilities
+from unweave.models import SGC
+from unweave.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.solvers import conjugate_gradients
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_v_over_the_region_is_v_over_the_whole_graph(case: Case) -> None:
+    """One undamped step equals the dense θ0 + G⁻¹(∇L0 − ∇L'), with no region in the reference."""
+    built = case.build()
+    done = uw.unlearn(
+        built.model, built.data, case.forget(built.data), "gif", weight_decay=DECAY, loss=LOSSES[case.loss],
+        damping=1.0, tolerance=1e-13, iterations=2000,
+    )  # fmt: skip
+    v = grad(dense_loss(built.before))(built.theta) - grad(dense_loss(built.after))(built.theta)
+    operator = GaussNewton(built.after.at(built.theta))
+    matrix = torch.stack([operator(e) for e in torch.eye(v.numel(), dtype=v.dtype)])
+    expected = built.theta + torch.linalg.solve(matrix + torch.eye(v.numel(), dtype=v.dtype), v)
+    torch.testing.assert_close(flatten(done.model), expected, rtol=1e-9, atol=1e-10)
+    assert done.receipt.region["steps"] is not None, "the layers of the table are all known"
+
+
+class Ridge(nn.Module):
+    """A linear model on propagated features: with squared loss and L2 its minimum has a closed form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(3, 2, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv(x, edge_index)  # type: ignore[no-any-return]
+
+
+def ridge_minimum(model: Ridge, data: Data, decay: float) -> Tensor:
+    """Solve the normal equations, with the propagated features read off the model itself."""
+    with torch.no_grad():
+        columns = []
+        for e in torch.eye(3, dtype=torch.float64):
+            load_flat(model, torch.cat([e, torch.zeros(3, dtype=torch.float64)]))
+            columns.append(model(data.x, data.edge_index)[data.train_mask, 0])
+    a, y = torch.stack(columns, dim=1), data.y[data.train_mask]
+    w = torch.linalg.solve(a.T @ a + decay * a.size(0) * torch.eye(3, dtype=torch.float64), a.T @ y)
+    return w.T.reshape(-1)
+
+
+@pytest.mark.parametrize("kind", ["nodes", "edges", "features", "labels", "mixed"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_anchor_one_step_is_retraining_for_a_linear_model_with_squared_loss(kind: str, directed: bool) -> None:
+    case = Case("gcn", "squared", kind, directed)
+    data, model = case.graph(), Ridge().double()
+    request = case.forget(data)
+    retrained = ridge_minimum(model, remove(data, request).data, 0.05)
+    load_flat(model, ridge_minimum(model, data, 0.05))
+    done = uw.unlearn(
+        model, data, request, "gif", weight_decay=0.05, loss=uw.losses.squared_error, damping=0.0, tolerance=1e-13
+    )
+    assert float((flatten(done.model) - retrained).abs().max()) < 1e-8
+    assert done.receipt.residual_influence < 1e-8
+
+
+def converge(data: Data, weight_decay: float) -> SGC:
+    """Train SGC in float64 to the minimum of its convex objective by checked Newton steps."""
+    model = SGC(data.num_features, int(data.num_classes)).double()
+    objective = Objective(
+        model, data, uw.losses.cross_entropy, decay_vector(model, weight_decay), call, Meter(torch.device("cpu"))
+    )
+    theta = torch.zeros_like(flatten(model))
+    for _ in range(30):
+        point = objective.at(theta)
+        g = point.gradient()
+        if float(g.norm()) < 1e-9:
+            break
+        step, _ = conjugate_gradients(GaussNewton(point), -g, tolerance=1e-4, iterations=400)
+        length = 1.0
+        while objective.at(theta + length * step).value > point.value and length > 1e-6:
+            length /= 2
+        theta = theta + length * step
+    assert float(objective.at(theta).gradient().norm()) < 1e-8
+    load_flat(model, theta)
+    return model
+
+
+def convex_gaps_closed(data: Data, weight_decay: float, seed: int = 0) -> tuple[float, float]:
+    """Gap closed by one undamped step on converged SGC: curvature of the remaining graph, and the paper's."""
+    data.x = data.x.double()
+    request = draw("edges:0.05", data, seed=seed)
+    start, retrained = converge(data, weight_decay), converge(remove(data, request).data, weight_decay)
+    everyone = torch.ones(data.num_nodes, dtype=torch.bool)
+    values = []
+    for options in ({}, {"graph": "original", "curvature": "hessian"}):
+        done = uw.unlearn(
+            start, data, request, "gif", weight_decay=weight_decay, damping=0.0, tolerance=1e-8, iterations=2000, **options
+        )  # fmt: skip
+        target = log_probabilities(retrained, done.data)
+        nothing = gap(target, log_probabilities(start, done.data), everyone)
+        values.append(1 - gap(target, log_probabilities(done.model, done.data), everyone) / nothing)
+    return values[0], values[1]
+
+
+def test_converged_sgc_curvature_belongs_on_the_remaining_graph() -> None:
+    """Demo graph, 5 % of the edges, both optima solved in float64.
+
+    Measured with weight decay 2e-3: +0.973 (remaining) and +0.327 (original); with 5e-4, where the problem
+    is stiffer: +0.467 and −0.796, so that the old graph's curvature does harm.
+    """
+    remaining, original = convex_gaps_closed(uw.load("demo"), 2e-3)
+    assert remaining >= 0.95
+    assert original <= 0.4
+    remaining, original = convex_gaps_closed(uw.load("demo"), 5e-4)
+    assert remaining >= 0.4
+    assert original <= 0
+
+
+def test_converged_sgc_on_cora(real_data: object) -> None:
+    """Cora, weight decay 5e-4, 5 % of the edges, eight splits and requests.
+
+    Measured: median +0.974 (from +0.28, where the undamped step overshoots, to +0.99) with the remaining
+    graph's curvature; median +0.25 (from −0.61 to +0.61) with the old graph's Hessian.
+    """
+    pairs = [convex_gaps_closed(uw.load("cora", seed=seed), 5e-4, seed) for seed in range(8)]
+    remaining, original = zip(*pairs, strict=True)
+    assert median(remaining) >= 0.95
+    assert median(original) <= 0.3
+    assert all(r > o for r, o in pairs)
+
+
+def test_if_counts_the_touched_nodes_only() -> None:
+    case = Case("gcn", "cross-entropy", "mixed", False)
+    built = case.build()
+    done = uw.unlearn(
+        built.model, built.data, case.forget(built.data), "if", weight_decay=DECAY, damping=1.0, tolerance=1e-12
+    )
+    touched = built.removal.touched & built.data.train_mask
+    assert 0 < int(touched.sum()) < int(built.data.train_mask.sum())
+    outputs = built.model(built.data.x, built.data.edge_index)
+    loss = uw.losses.cross_entropy(outputs[touched], built.data.y[touched]).sum()
+    v = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(built.model.parameters()))])
+    v = v + (built.before.mu - built.after.mu) * built.theta
+    x, _ = conjugate_gradients(GaussNewton(built.after.at(built.theta)), v, damping=1.0, tolerance=1e-12)
+    torch.testing.assert_close(flatten(done.model), built.theta + x, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"solver": "jacobi"}, "solver must be one of cg, neumann"),
+        ({"curvature": "fisher"}, "curvature must be one of"),
+        ({"graph": "new"}, "graph must be one of"),
+        ({"scale": 10.0}, "scale does nothing with solver='cg'"),
+        ({"solver": "neumann", "damping": 1.0}, "damping does nothing"),
+        ({"solver": "neumann", "tolerance": 1.0}, "tolerance does nothing"),
+        ({"damping": -1.0}, "damping must be"),
+        ({"damping": float("nan")}, "damping must be"),
+        ({"iterations": 0}, "iterations must be"),
+        ({"solver": "neumann", "scale": 0.0}, "scale must be"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(uw.MethodError, match=says):
+        uw.methods.GIF(**options)
+
+
+def test_neumann_without_a_scale_says_which_one_to_try() -> None:
+    built = Case("gcn", "cross-entropy", "edges", False).build()
+    request = Case("gcn", "cross-entropy", "edges", False).forget(built.data)
+    arguments = (built.model, built.data, request, "gif")
+    with pytest.raises(uw.MethodError, match="try scale=") as caught:
+        uw.unlearn(*arguments, weight_decay=DECAY, solver="neumann")
+    advised = float(str(caught.value).rsplit("=", 1)[1])
+    done = uw.unlearn(*arguments, weight_decay=DECAY, solver="neumann", scale=advised, iterations=500)
+    assert done.receipt.solve is not None
+    assert done.receipt.solve["relative_residual"] < 0.5
+
+
+def test_a_request_that_changes_no_training_loss_leaves_the_parameters_and_says_so() -> None:
+    """An edge between two test nodes that no training node listens to."""
+    data = Case("gcn", "cross-entropy", "edges", True).graph()
+    data.edge_index = torch.cat([data.edge_index, torch.tensor([[12], [13]])], dim=1)
+    data.train_mask[[12, 13]] = False
+    model = Case("sage", "cross-entropy", "edges", True).model()
+    done = uw.unlearn(model, data, uw.Request(edges=[(12, 13)]), "gif", weight_decay=DECAY)
+    assert torch.equal(flatten(done.model), flatten(model))
+    assert done.receipt.residual_influence == 0
+    assert any("already those of the remaining graph" in w for w in done.receipt.warnings)

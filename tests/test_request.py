@@ -1,0 +1,110 @@
+"""Requests: every way to write one, and every way to write one wrongly."""
+
+import copy
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from unweave import EmptyRequestError, Request, RequestError
+
+EVERYTHING = '{"nodes": [3], "edges": [[0, 1], [5, 2]], "features": {"7": "all", "9": [5, 0]}, "labels": [4]}'
+
+
+def test_json_csv_and_python_agree() -> None:
+    table = "kind,node,value\nnode,3,\nedge,0,1\nedge,5,2\nfeature,7,all\nfeature,9,5\nfeature,9,0\nlabel,4,\n"
+    python = Request(nodes=[3], edges=[(5, 2), (0, 1)], features={9: [0, 5], 7: "all"}, labels=[4])
+    assert Request.from_json(EVERYTHING) == python == Request.from_csv(table)
+    assert hash(python) == hash(Request.from_csv(table))
+    assert python.describe() == "1 node, 2 edges, features of 2 nodes, 1 label"
+
+
+def test_numpy_and_torch_ids_are_taken() -> None:
+    request = Request(nodes=np.array([2, 1]), edges=torch.tensor([[0, 1]]), labels=torch.tensor([3]))
+    assert request == Request(nodes=(1, 2), edges=((0, 1),), labels=(3,))
+    assert all(type(n) is int for n in request.nodes)
+
+
+def test_read_by_suffix(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(EVERYTHING)
+    (tmp_path / "r.csv").write_text("kind,node,value\nnode,3,\n")
+    assert Request.read(tmp_path / "r.json") == Request.from_json(EVERYTHING)
+    assert Request.read(tmp_path / "r.csv") == Request(nodes=(3,))
+    with pytest.raises(RequestError, match="must end in"):
+        Request.read(tmp_path / "r.txt")
+    with pytest.raises(RequestError, match="cannot read"):
+        Request.read(tmp_path / "absent.json")
+
+
+def test_a_request_cannot_be_changed() -> None:
+    request = Request.from_json(EVERYTHING)
+    with pytest.raises(AttributeError):
+        request.nodes = ()  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        request.features[1] = "all"  # type: ignore[index]
+    assert copy.deepcopy(request) == request == pickle.loads(pickle.dumps(request))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Request(nodes=[1, 2, 1]), "nodes: named more than once: 1"),
+        (lambda: Request(edges=[(0, 1), (0, 1)]), r"edges: named more than once: \(0, 1\)"),
+        (lambda: Request(labels=[4, 4]), "labels: named more than once: 4"),
+        (lambda: Request(features={1: [2, 2]}), "features of node 1: named more than once: 2"),
+        (lambda: Request(features={1: []}), "no column is named for node 1"),
+        (lambda: Request(features={1: "some"}), "must be 'all' or a list"),
+        (lambda: Request(features=[1]), "must map a node"),
+        (lambda: Request(nodes=[1.5]), "1.5 is not a whole number"),
+        (lambda: Request(nodes=[True]), "True is not a whole number"),
+        (lambda: Request(nodes="12"), "nodes must be a list"),
+        (lambda: Request(edges=[3]), "not a pair"),
+        (lambda: Request(edges=[(1, 2, 3)]), "not a pair"),
+        (lambda: Request.from_json("{"), "not valid JSON"),
+        (lambda: Request.from_json("[1]"), "is a JSON object"),
+        (lambda: Request.from_json('{"node": [1]}'), "unknown key 'node'"),
+        (lambda: Request.from_json('{"features": {"1": "all", "1": [0]}}'), "named more than once: 1"),
+        (lambda: Request.from_json('{"features": {"one": "all"}}'), "'one' is not a node id"),
+        (lambda: Request.from_json('{"features": {"1": "all", "01": [0]}}'), "features: named more than once: 1"),
+        (lambda: Request.from_csv("a,b\n1,2\n"), "first line must be"),
+        (lambda: Request.from_csv("kind,node,value\nperson,3,\n"), "line 2: cannot read"),
+        (lambda: Request.from_csv("kind,node,value\nperson,3,1\n"), "line 2: unknown kind 'person'"),
+        (lambda: Request.from_csv("kind,node,value\nnode,three,\n"), "'three' is not a whole number"),
+        (lambda: Request.from_csv("kind,node,value\nedge,3,\n"), "line 2: cannot read"),
+        (lambda: Request.from_csv("kind,node,value\nnode,3,,9\n"), "line 2: cannot read"),
+        (lambda: Request.from_csv("kind,node,value\nfeature,3,all\nfeature,3,1\n"), "line 3: features of node 3"),
+    ],
+)
+def test_bad_form_is_refused(make, says) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(RequestError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make", [Request, lambda: Request.from_json("{}"), lambda: Request.from_csv("kind,node,value\n")]
+)
+def test_an_empty_request_is_refused(make) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(EmptyRequestError):
+        make()
+
+
+ids = st.integers(0, 500)
+
+
+@given(
+    st.sets(ids, min_size=1),
+    st.sets(st.tuples(ids, ids)),
+    st.dictionaries(ids, st.one_of(st.just("all"), st.sets(ids, min_size=1))),
+    st.sets(ids),
+    st.randoms(),
+)
+def test_json_round_trip_and_order_do_not_matter(nodes, edges, features, labels, random) -> None:  # type: ignore[no-untyped-def]
+    request = Request(nodes=nodes, edges=edges, features=features, labels=labels)
+    assert Request.from_json(request.to_json()) == request
+    shuffled = list(nodes)
+    random.shuffle(shuffled)
+    again = Request(nodes=shuffled, edges=edges, features=features, labels=labels)
+    assert again.digest == request.digest
