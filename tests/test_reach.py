@@ -35,15 +35,12 @@ def reach_of(model: nn.Module):  # type: ignore[no-untyped-def]
         (lambda: Net(pyg.ChebConv(8, 3, K=3)), 2, True),
         (lambda: Net(pyg.MixHopConv(8, 3, powers=[0, 1, 3])), 3, True),
         (lambda: Net(pyg.GraphConv(8, 3)), 1, False),
-        (lambda: nn.ModuleList(), 0, False),
+        (nn.ModuleList, 0, False),
     ],
 )
 def test_known_layers(make: Callable[[], nn.Module], steps: int, normalised: bool) -> None:
     model = make()
-    if isinstance(model, nn.ModuleList):
-        found = find_reach(model, lambda: None)
-    else:
-        found = reach_of(model)
+    found = find_reach(model, lambda: None) if isinstance(model, nn.ModuleList) else reach_of(model)
     assert (found.steps, found.normalised) == (steps, normalised)
 
 

@@ -115,7 +115,7 @@ def broken() -> nn.Module:
         (frozen, "'conv1.bias' has requires_grad=False"),
         (broken, "'conv2.bias' is not finite"),
         (lambda: Odd(lambda h: h).double(), "the model is torch.float64 on cpu and data.x is torch.float32"),
-        (lambda: nn.Identity(), "has no parameters"),
+        (nn.Identity, "has no parameters"),
         (lambda: Net(SAGEConv(-1, 3)), "not initialised yet"),
         (lambda: Net(GCNConv(8, 3).double(), GCNConv(3, 3)), "must share one type"),
     ],

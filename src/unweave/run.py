@@ -23,7 +23,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import document_digest, tensor_digest
 from unweave.data import load
-from unweave.errors import RunError
+from unweave.errors import RequestError, RunError
 from unweave.fitting import Recipe
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
@@ -158,10 +158,14 @@ class Run:
         if config["loss"] != _name(loss):
             raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
         graph = _graph(path, config["data"], data, root)
+        wrong = RunError(f"the graph is not the one that {path} was made with; give the original graph as data=")
         for receipt in receipts:
-            graph = remove(graph, Request.from_dict(receipt.request)).data
+            try:
+                graph = remove(graph, Request.from_dict(receipt.request)).data
+            except RequestError as error:
+                raise wrong from error
         if _data_digest(graph) != config["data"]["digest"]:
-            raise RunError(f"the graph is not the one that {path} was made with; give the original graph as data=")
+            raise wrong
         module = _module(path, config["model"], model)
         try:
             module.load_state_dict(load_tensors(files["weights.safetensors"]))

@@ -211,11 +211,10 @@ def _quality(problem: Problem, outcome: Outcome) -> dict[str, Any]:
     """How well the local problem was solved, and warnings where it was not."""
     point = problem.remaining.at(outcome.theta)
     size = float(problem.forgotten_gradient.norm())
-    left = float(problem.local_gradient(point).norm())
-    change = problem.local_change(point)
+    gradient = problem.local_gradient(point)
+    left, change = float(gradient.norm()), problem.local_change(point, gradient)
     warnings = []
-    slack = 1e-6 * abs(problem.at_remaining.value)
-    if outcome.solve is not None and change > slack:
+    if outcome.solve is not None and change > 0:
         warnings.append(
             f"the step raised the local objective by {change:.3g} instead of lowering it: this request is beyond one "
             "influence step on this model; use more damping, or method='finetune' or 'retrain'"

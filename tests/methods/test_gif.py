@@ -107,8 +107,8 @@ def convex_gaps_closed(data: Data, weight_decay: float, seed: int = 0) -> tuple[
     values = []
     for options in ({}, {"graph": "original", "curvature": "hessian"}):
         done = uw.unlearn(
-            start, data, request, "gif", weight_decay=weight_decay, damping=0.0, tolerance=1e-8, iterations=2000, **options
-        )  # fmt: skip
+            start, data, request, weight_decay=weight_decay, damping=0.0, tolerance=1e-8, iterations=2000, **options
+        )
         target = log_probabilities(retrained, done.data)
         nothing = gap(target, log_probabilities(start, done.data), everyone)
         values.append(1 - gap(target, log_probabilities(done.model, done.data), everyone) / nothing)

@@ -8,7 +8,7 @@ import typer
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import print_json, reports_errors, say
 from unweave.drawing import draw
-from unweave.errors import RequestError, RunError
+from unweave.errors import RunError
 from unweave.meter import find_device
 from unweave.request import Request
 from unweave.run import Run
@@ -42,7 +42,7 @@ def forget(
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     if (request is None) == (forget is None):
-        raise RequestError("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
+        raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
     before = Run.open(run, root=root).to(find_device(device))
     wanted = Request.read(request) if request else draw(str(forget), before.data, seed=request_seed)
     after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **_options(option or []))
@@ -62,7 +62,7 @@ def _options(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name:
-            raise RequestError(f"cannot read the option {pair!r}; write name=value, e.g. damping=10")
+            raise typer.BadParameter(f"cannot read the option {pair!r}; write name=value, e.g. damping=10")
         for read in (int, float, str):
             try:
                 options[name] = read(text)

@@ -73,11 +73,15 @@ class Problem:
         """∇Q at a point of L', with Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩: what the influence step sends to zero."""
         return point.gradient() - self.remaining_gradient - self.forgotten_gradient
 
-    def local_change(self, point: Point) -> float:
-        """Q(θ) − Q(θ0) at a point of L'."""
-        slope = self.remaining_gradient + self.forgotten_gradient
+    def local_change(self, point: Point, gradient: Tensor) -> float:
+        """Q(θ) − Q(θ0), from the slopes at both ends of the step: values would drown small requests in rounding.
+
+        Args:
+            point: L' at θ.
+            gradient: ∇Q(θ), from :meth:`local_gradient`.
+        """
         step = point.theta.detach() - self.theta
-        return point.value - self.at_remaining.value - float(slope @ step)
+        return float((gradient - self.forgotten_gradient) @ step) / 2
 
 
 @dataclass(frozen=True)

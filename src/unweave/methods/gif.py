@@ -27,3 +27,8 @@ class GIF(InfluenceStep):
     def vector(self, problem: Problem) -> Tensor:
         """∇ΔL(θ0) over the influenced region."""
         return problem.forgotten_gradient
+
+    def holds(self, problem: Problem, x: Tensor, promised: float) -> bool:
+        """Q falls by at least a quarter of what the quadratic model promised."""
+        point = problem.remaining.at(problem.theta + x)
+        return problem.local_change(point, problem.local_gradient(point)) <= promised / 4

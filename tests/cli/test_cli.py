@@ -1,0 +1,126 @@
+"""The command line: its exit codes, its streams, and what it leaves on disk."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from unweave.cli.app import app
+
+
+def unweave(*arguments: object, cwd: Path | None = None) -> Any:
+    with contextlib.chdir(cwd or Path.cwd()):
+        return CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+
+
+def refused(result: Any, says: str, code: int = 1) -> None:
+    assert result.exit_code == code, result.stderr
+    assert says in result.stderr
+    assert not result.stdout
+
+
+def test_a_refusal_in_a_process_of_its_own_shows_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from unweave.cli import main; main()", "show", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr == f"unweave: {tmp_path} is not a run: it has no manifest.json\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs")
+    done = unweave("train", "--data", "demo", "--model", "sgc", "--epochs", 20, "--seed", 2, "--out", path / "a")
+    assert done.exit_code == 0, done.stderr
+    assert "test F1" in done.stdout
+    return path
+
+
+def test_forget_show_and_a_chain(folder: Path) -> None:
+    done = unweave(
+        "forget", folder / "a", "--forget", "edges:0.05,nodes:0.01", "--method", "gif", "--out", folder / "b"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "Forgotten" in done.stdout
+    assert "How near" in done.stdout
+    assert done.stderr == "", "no progress bar when not a terminal"
+    (folder / "request.json").write_text('{"features": {"7": "all", "9": [0, 5]}, "labels": [4]}')
+    done = unweave("forget", folder / "b", "--request", folder / "request.json", "--out", folder / "c", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["receipt"]["request"]["labels"] == [4]
+    shown = unweave("show", folder / "c")
+    assert "Requests   2" in shown.stdout
+    assert shown.stdout.count("Forgotten") == 2
+    assert len(json.loads(unweave("show", folder / "c", "--json").stdout)["receipts"]) == 2
+
+
+def test_options_of_a_method(folder: Path) -> None:
+    out = folder / "options"
+    chosen = ("-o", "solver=neumann", "-o", "scale=300", "-o", "iterations=20")
+    done = unweave("forget", folder / "a", "--forget", "edges:0.05", "--out", out, *chosen, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["receipt"]["solve"]["settings"] == {"scale": 300, "iterations": 20}
+
+
+def test_refusals_leave_everything_as_it_was(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    run, out = folder / "a", folder / "never"
+    refused(unweave("forget", run, "--forget", "edges:0.05", "--out", run), "exists already")
+    refused(unweave("forget", run, "--forget", "edge:0.05", "--out", out), "cannot read 'edge:0.05'")
+    refused(unweave("forget", run, "--forget", "edges:0.05", "--method", "gift", "--out", out), "unknown method 'gift'")
+    refused(unweave("forget", run, "--forget", "edges:0.05", "-o", "scale=1", "--out", out), "scale does nothing")
+    refused(unweave("forget", run, "--request", folder / "no.json", "--out", out), "cannot read the request")
+    refused(unweave("forget", folder / "no", "--forget", "edges:0.05", "--out", out), "is not a run")
+    refused(unweave("show", folder), "is not a run")
+    refused(unweave("train", "--data", "korra", "--model", "gcn", "--out", out), "unknown data set")
+    refused(unweave("train", "--data", "demo", "--model", "gcm", "--out", out), "unknown model")
+    refused(unweave("train", "--data", "demo", "--model", "gcn", "--device", "tpu9", "--out", out), "unknown device")
+    refused(unweave("compare", "--data", "demo", "--model", "gcn", "--forget", "edges:2"), "cannot read 'edges:2'")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_wrong_usage_is_exit_code_two(folder: Path) -> None:
+    refused(unweave("forget", folder / "a", "--out", folder / "x"), "say what to forget", code=2)
+    refused(
+        unweave("forget", folder / "a", "--forget", "edges:0.1", "-o", "damping", "--out", folder / "x"),
+        "name=value",
+        code=2,
+    )
+    refused(unweave("train", "--data", "demo"), "Missing option", code=2)
+    refused(unweave("forgive"), "No such command", code=2)
+
+
+def test_compare_writes_json_and_plot(tmp_path: Path) -> None:
+    done = unweave(
+        "compare", "--data", "demo", "--model", "sgc", "--forget", "edges:0.05", "--methods", "none,if,gif",
+        "--seeds", 1, "--epochs", 10, "--out", "compare.json", "--plot", "compare.png", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    assert "retrain (other seed)" in done.stdout
+    assert json.loads((tmp_path / "compare.json").read_text())["config"]["model"] == "sgc"
+    assert (tmp_path / "compare.png").exists()
+
+
+def test_demo_is_the_main_job(tmp_path: Path) -> None:
+    done = unweave("demo", "--seeds", 1, cwd=tmp_path)
+    assert done.exit_code == 0, done.stderr
+    for word in (
+        "none",
+        "finetune",
+        "if",
+        "gif",
+        "retrain",
+        "F1",
+        "gap closed",
+        "seconds",
+        "cost",
+        "Receipt",
+        "How near",
+    ):
+        assert word in done.stdout
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {"compare.json", "compare.png", "receipt.json"}

@@ -1,0 +1,95 @@
+"""The comparison: complete, in its format, with its controls, and drawn."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import unweave as uw
+from unweave.experiments.compare import OTHER_SEED, Comparison
+from unweave.experiments.plots import plot_comparison
+from unweave.methods import Method, Outcome, Problem
+from unweave.methods.registry import _METHODS
+from unweave.testing import small_graph
+
+KEYS = {
+    "method", "f1_mean", "f1_std", "gap_closed_mean", "gap_closed_std", "mean_gap_closed", "forget_gap_closed_mean",
+    "param_gap_closed_mean", "residual_influence_mean", "seconds_mean", "prepare_seconds_mean", "cost_mean",
+    "passes_mean", "failures",
+}  # fmt: skip
+
+
+def graphs(seed: int) -> Data:
+    data = small_graph(nodes=100)
+    return uw.split(data, seed=seed)
+
+
+def small(features: int, classes: int) -> torch.nn.Module:
+    return uw.models.GCN(features, classes, hidden=4)
+
+
+@pytest.fixture(scope="module")
+def result() -> Comparison:
+    return uw.compare(graphs, small, "edges:0.1,nodes:0.05", seeds=2, epochs=20)
+
+
+def test_rows_and_format(result: Comparison, tmp_path: Path) -> None:
+    document = json.loads(result.save(tmp_path / "sub" / "c.json").read_text())
+    assert [row["method"] for row in document["rows"]] == ["none", "finetune", "if", "gif", "retrain", OTHER_SEED]
+    assert all(set(row) >= KEYS for row in document["rows"])
+    assert {"data", "model", "forget", "seeds", "epochs", "device"} <= set(document["config"])
+    assert {"torch", "torch_geometric", "device_name", "threads"} <= set(document["environment"])
+    assert document["config"]["finetune"] == "as long as gif"
+
+
+def test_reference_points(result: Comparison) -> None:
+    none, retrain = result.row("none"), result.row("retrain")
+    for key in ("gap_closed_mean", "mean_gap_closed", "forget_gap_closed_mean", "param_gap_closed_mean"):
+        assert none[key] == 0
+        assert retrain[key] == 1
+    assert retrain["cost_mean"] == 1
+    assert none["residual_influence_mean"] == pytest.approx(1, abs=1e-4)
+    assert retrain["passes_mean"] >= 40
+    assert result.row(OTHER_SEED)["gap_closed_mean"] < 1
+
+
+def test_controls_are_added_and_a_failing_method_is_counted() -> None:
+    @uw.methods.register
+    @dataclass(frozen=True)
+    class Refuses(Method):
+        name: ClassVar[str] = "refuses"
+
+        def forget(self, problem: Problem) -> Outcome:
+            raise uw.SolverError("never")
+
+    try:
+        result = uw.compare(graphs, small, "edges:0.1", methods=["refuses"], seeds=1, epochs=3)
+    finally:
+        _METHODS.pop("refuses")
+    row = result.row("refuses")
+    assert row["failures"] == 1
+    assert row["f1_mean"] is None
+    assert row["mean_gap_closed"] is None
+    assert [r["method"] for r in result.rows] == ["none", "finetune", "refuses", "retrain", OTHER_SEED]
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(uw.MethodError, match="unknown method"):
+        uw.compare("demo", "gcn", "edges:0.1", methods=["gift"])
+    with pytest.raises(uw.ModelError, match="unknown model"):
+        uw.compare("demo", "gcm", "edges:0.1")
+    with pytest.raises(uw.DataError, match="seeds"):
+        uw.compare("demo", "gcn", "edges:0.1", seeds=0)
+    if not torch.cuda.is_available():
+        with pytest.raises(uw.UnweaveError, match="no CUDA device"):
+            uw.compare("demo", "gcn", "edges:0.1", device="cuda")
+
+
+def test_plot(result: Comparison, tmp_path: Path) -> None:
+    path = plot_comparison(result, tmp_path / "c.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 10_000
