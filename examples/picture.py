@@ -56,12 +56,12 @@ def draw_model(axes: Axes) -> None:
     """The remaining objective on the plane through the trained, the forgetting and the retrained parameters."""
     data = uw.load("demo")
     data.x = data.x.double()
-    decay, recipe = 2e-3, {"epochs": 1500, "lr": 0.05}
+    decay, epochs, lr = 2e-3, 1500, 0.05
     model = uw.models.SGC(data.num_features, data.num_classes).double()
-    uw.train(model, data, weight_decay=decay, **recipe)  # type: ignore[arg-type]
+    uw.train(model, data, weight_decay=decay, epochs=epochs, lr=lr)
     request = draw("edges:0.05", data)
     done = uw.unlearn(model, data, request, weight_decay=decay, damping=0.0)
-    again = uw.unlearn(model, data, request, "retrain", weight_decay=decay, **recipe)
+    again = uw.unlearn(model, data, request, "retrain", weight_decay=decay, epochs=epochs, lr=lr)
     points = [flatten(m) for m in (model, done.model, again.model)]
     first, second = plane(points)
     spots = np.array([[float((p - points[0]) @ d) for d in (first, second)] for p in points])

@@ -10,7 +10,7 @@ import json
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -25,7 +25,7 @@ KINDS = ("nodes", "edges", "features", "labels")
 Columns = Literal["all"] | tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Request:
     """An immutable request to forget parts of a graph.
 
@@ -40,34 +40,36 @@ class Request:
         '1 edge, features of 2 nodes'
     """
 
-    nodes: tuple[int, ...] = ()
-    edges: tuple[tuple[int, int], ...] = ()
-    features: Mapping[int, Columns] = field(default_factory=dict)
-    labels: tuple[int, ...] = ()
+    nodes: tuple[int, ...]
+    edges: tuple[tuple[int, int], ...]
+    features: Mapping[int, Columns]
+    labels: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        nodes = tuple(_integer(n, "nodes") for n in _items(self.nodes, "nodes"))
-        edges = tuple(_edge(e) for e in _items(self.edges, "edges"))
-        labels = tuple(_integer(n, "labels") for n in _items(self.labels, "labels"))
-        for kind, entries in (("nodes", nodes), ("edges", edges), ("labels", labels)):
-            _refuse_duplicates(kind, entries)
-        if not isinstance(self.features, Mapping):
+    def __init__(
+        self,
+        nodes: Iterable[int] = (),
+        edges: Iterable[tuple[int, int]] = (),
+        features: Mapping[int, str | Iterable[int]] = MappingProxyType({}),
+        labels: Iterable[int] = (),
+    ) -> None:
+        members = [_integer(n, "nodes") for n in _items(nodes, "nodes")]
+        pairs = [_edge(e) for e in _items(edges, "edges")]
+        unlabelled = [_integer(n, "labels") for n in _items(labels, "labels")]
+        if not isinstance(features, Mapping):
             raise RequestError(
-                f"features must map a node to 'all' or to its columns, got {self.features!r}; "
+                f"features must map a node to 'all' or to its columns, got {features!r}; "
                 "write features={7: 'all', 9: [0, 5]}"
             )
-        features: dict[int, Columns] = {}
-        for key, columns in self.features.items():
-            node = _integer(key, "features")
-            if node in features:
-                raise RequestError(f"features: node {node} is named twice; name each node once")
-            features[node] = _columns(node, columns)
-        if not (nodes or edges or features or labels):
+        rows = [_integer(key, "features") for key in features]
+        for kind, entries in (("nodes", members), ("edges", pairs), ("features", rows), ("labels", unlabelled)):
+            _refuse_duplicates(kind, entries)
+        columns = {node: _columns(node, chosen) for node, chosen in zip(rows, features.values(), strict=True)}
+        if not (members or pairs or columns or unlabelled):
             raise EmptyRequestError("the request is empty; name nodes, edges, features or labels to forget")
-        object.__setattr__(self, "nodes", tuple(sorted(nodes)))
-        object.__setattr__(self, "edges", tuple(sorted(edges)))
-        object.__setattr__(self, "features", MappingProxyType(dict(sorted(features.items()))))
-        object.__setattr__(self, "labels", tuple(sorted(labels)))
+        object.__setattr__(self, "nodes", tuple(sorted(members)))
+        object.__setattr__(self, "edges", tuple(sorted(pairs)))
+        object.__setattr__(self, "features", MappingProxyType(dict(sorted(columns.items()))))
+        object.__setattr__(self, "labels", tuple(sorted(unlabelled)))
 
     def __hash__(self) -> int:
         return hash(self.to_json())

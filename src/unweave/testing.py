@@ -22,7 +22,6 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.fitting import Recipe
 from unweave.models import GCN
 from unweave.objective import flatten
 from unweave.receipt import Receipt
@@ -43,7 +42,9 @@ def small_graph(*, nodes: int = 60, features: int = 8, classes: int = 3, seed: i
     pairs = pairs[:, pairs[0] != pairs[1]]
     order = torch.randperm(nodes, generator=generator)
     masks = {}
-    for name, part in zip(("train_mask", "val_mask", "test_mask"), order.split([nodes - 20, 10, 10]), strict=True):
+    for name, part in zip(
+        ("train_mask", "val_mask", "test_mask"), torch.split(order, [nodes - 20, 10, 10]), strict=True
+    ):
         masks[name] = torch.zeros(nodes, dtype=torch.bool)
         masks[name][part] = True
     return Data(x=x, edge_index=to_undirected(pairs, num_nodes=nodes), y=y, num_classes=classes, **masks)
@@ -72,7 +73,7 @@ class MethodContract:
             self.method,
             weight_decay=1e-3,
             seed=3,
-            recipe=Recipe(**{**vars(run.recipe)}),
+            recipe=run.recipe,
             **self.options,
         )
         return model, data, done
@@ -143,9 +144,9 @@ class MethodContract:
 
     def test_bad_requests_are_refused(self) -> None:
         """An unknown node and an empty request are errors, not no-ops."""
-        for make, error in ((lambda: Request(nodes=(10_000,)), RequestError), (Request, EmptyRequestError)):
+        for nodes, error in (((10_000,), RequestError), ((), EmptyRequestError)):
             try:
-                self.solve(request=make())
+                self.solve(request=Request(nodes=nodes))
             except error:
                 continue
             raise AssertionError(f"expected {error.__name__}")

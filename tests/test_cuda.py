@@ -1,0 +1,61 @@
+"""On a CUDA device everything gives what the CPU gives. Needs nothing but pytest beside the package."""
+
+import copy
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import unweave as uw
+from tests.cases import CASES, Case
+from unweave.curvature import GaussNewton, Hessian
+from unweave.meter import Meter
+from unweave.objective import Objective, flatten
+from unweave.testing import small_graph
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def on_gpu(objective: Objective) -> Objective:
+    model = copy.deepcopy(objective.model).cuda()
+    data = objective.data.clone().cuda()
+    meter = Meter(torch.device("cuda"))
+    return Objective(model, data, objective.loss, objective.decay.cuda(), objective.forward, meter)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.request == "mixed"], ids=lambda c: c.name)
+def test_gradients_and_products_agree(case: Case) -> None:
+    built = case.build()
+    here, there = built.after.at(built.theta), on_gpu(built.after).at(built.theta.cuda())
+    torch.testing.assert_close(there.gradient().cpu(), here.gradient(), rtol=1e-9, atol=1e-10)
+    for operator in (Hessian, GaussNewton):
+        v = built.theta
+        torch.testing.assert_close(operator(there)(v.cuda()).cpu(), operator(here)(v), rtol=1e-9, atol=1e-10)
+
+
+def trained() -> tuple[torch.nn.Module, Data]:
+    data = small_graph()
+    model = uw.models.GCN(8, 3, hidden=4, dropout=0.0)
+    uw.train(model, data, seed=1, epochs=30, weight_decay=1e-3)
+    return model, data
+
+
+@pytest.mark.parametrize("method", ["none", "if", "gif", "finetune"])
+def test_methods_agree(method: str) -> None:
+    model, data = trained()
+    request = uw.draw("edges:0.05", data)
+    here = uw.unlearn(model, data, request, method, weight_decay=1e-3)
+    there = uw.unlearn(copy.deepcopy(model).cuda(), data.clone().cuda(), request, method, weight_decay=1e-3)
+    torch.testing.assert_close(flatten(there.model).cpu(), flatten(here.model), rtol=1e-2, atol=1e-3)
+    assert there.receipt.environment["device"].startswith("cuda")
+    assert there.receipt.peak_mib > 0
+
+
+def test_training_is_repeatable_and_the_generator_is_left_alone() -> None:
+    data = small_graph().cuda()
+    state = torch.cuda.get_rng_state()
+    models = [uw.models.GCN(8, 3).cuda() for _ in range(2)]
+    for model in models:
+        uw.train(model, data, seed=4, epochs=10)
+    torch.testing.assert_close(flatten(models[0]), flatten(models[1]), rtol=1e-3, atol=1e-4)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
