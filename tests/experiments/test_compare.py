@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.experiments.compare import OTHER_SEED, Comparison
+from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged, _Trial
 from unweave.experiments.plots import plot_comparison
 from unweave.methods import Method, Outcome, Problem
 from unweave.methods.registry import _METHODS
@@ -93,3 +93,11 @@ def test_plot(result: Comparison, tmp_path: Path) -> None:
     path = plot_comparison(result, tmp_path / "c.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 10_000
+
+
+def test_seed_averages_survive_probabilities_that_underflow() -> None:
+    """A confident model gives log-probabilities whose exponential is 0; the average must stay finite."""
+    sure = torch.tensor([[0.0, -2000.0], [-2000.0, 0.0]])
+    other = torch.tensor([[-0.1, -2.3], [-2000.0, 0.0]])
+    trial = _Trial(outputs={"retrain": sure, "none": other, "m": sure}, remaining=torch.tensor([True, True]))
+    assert _averaged("m", [trial, trial]) == pytest.approx(1)

@@ -8,6 +8,7 @@ of the first seed are also trained from every other seed.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -274,7 +275,7 @@ def _averaged(name: str, trials: list[_Trial]) -> float | None:
         return None
     remaining = trials[0].remaining
     mean = {
-        m: torch.stack([t.outputs[m].double().exp() for t in trials]).mean(dim=0).log()
+        m: torch.stack([t.outputs[m].double() for t in trials]).logsumexp(dim=0) - math.log(len(trials))
         for m in ("retrain", "none", name)
     }
     return closed(gap(mean["retrain"], mean[name], remaining), gap(mean["retrain"], mean["none"], remaining))
