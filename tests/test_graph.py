@@ -104,9 +104,25 @@ def test_a_label_goes_and_the_node_stays() -> None:
 
 
 def test_other_node_tensors_of_a_deleted_node_go_too() -> None:
-    after = remove(graph(PATH, pos=torch.ones(6, 3), ident=torch.arange(6)), Request(nodes=[1])).data
+    after = remove(graph(PATH, pos=torch.ones(6, 3), tokens=torch.arange(6)), Request(nodes=[1])).data
     assert after.pos[1].tolist() == [0, 0, 0]
-    assert after.ident[1] == 1
+    assert after.tokens[1] == 0
+
+
+def test_lists_of_node_data_and_further_edge_tensors_follow() -> None:
+    names = [f"person {i}" for i in range(6)]
+    data = graph(PATH, who=names, rev_edge_index=torch.tensor(PATH).t().flip(0))
+    after = remove(data, Request(nodes=[1])).data
+    assert after.who == [None if i == 1 else name for i, name in enumerate(names)]
+    assert torch.equal(after.rev_edge_index, after.edge_index.flip(0))
+    flags = graph(PATH)
+    flags.y = flags.y.bool()
+    assert not remove(flags, Request(labels=[1])).data.y[1]
+
+
+def test_only_what_the_request_names_is_touched() -> None:
+    removal = remove(graph(PATH), Request(nodes=[0], edges=[(2, 3)], features={4: "all"}))
+    assert removal.touched.nonzero().flatten().tolist() == [0, 2, 3, 4]
 
 
 def test_a_graph_with_as_many_edges_as_nodes_is_not_confused() -> None:

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
 
 import unweave as uw
+from unweave._digest import document_digest
 from unweave.objective import flatten
+from unweave.run import _sha
 from unweave.testing import small_graph
 
 
@@ -140,6 +142,7 @@ def test_a_model_and_graph_of_ones_own(tmp_path: Path) -> None:
         uw.Run.open(path, data=data)
     again = uw.Run.open(path, data=data, model=Own())
     assert again.data.num_edges < data.num_edges
+    assert uw.Run.open(path, data=again.data, model=Own()).data is again.data, "the old graph may be destroyed"
     with pytest.raises(uw.RunError, match="not the one"):
         uw.Run.open(path, data=small_graph(seed=1), model=Own())
     with pytest.raises(uw.RunError, match="do not fit"):
@@ -154,3 +157,39 @@ def test_another_loss_must_be_given_again(tmp_path: Path) -> None:
     with pytest.raises(uw.RunError, match="squared_error"):
         uw.Run.open(path, data=data, model=Own())
     uw.Run.open(path, data=data, model=Own(), loss=uw.losses.squared_error)
+
+
+def test_only_a_run_is_ever_overwritten(run: uw.Run, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").write_text("years")
+    (tmp_path / "request.csv").write_text("kind,node,value")
+    for name in ("thesis", "request.csv"):
+        with pytest.raises(uw.RunError, match="not a run"):
+            run.save(tmp_path / name, overwrite=True)
+    assert (tmp_path / "thesis" / "thesis.tex").read_text() == "years"
+
+
+@pytest.mark.parametrize("names", [["../secret"], ["/dev/zero"], [], ["receipts/1.json"]])
+def test_a_manifest_that_names_other_files_is_refused(run: uw.Run, tmp_path: Path, names: list[str]) -> None:
+    path = run.save(tmp_path / "a")
+    (tmp_path / "secret").write_text("s")
+    manifest = json.loads((path / "manifest.json").read_text())
+    digests = {**(manifest["files"] if names else {}), **dict.fromkeys(names, _sha(b"s"))}
+    forged = {"format": manifest["format"], "files": digests}
+    (path / "manifest.json").write_text(json.dumps(forged | {"digest": document_digest(forged)}))
+    with pytest.raises(uw.RunError, match="not a run"):
+        uw.Run.open(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "[" * 100_000, '"x"'])
+def test_a_strange_manifest_is_refused(run: uw.Run, tmp_path: Path, text: str) -> None:
+    path = run.save(tmp_path / "a")
+    (path / "manifest.json").write_text(text)
+    with pytest.raises(uw.RunError, match="truncated or edited"):
+        uw.Run.open(path)
+
+
+def test_moving_a_run_leaves_the_first_where_it_was(run: uw.Run) -> None:
+    moved = run.to(torch.device("cpu"))
+    assert moved.model is not run.model
+    assert moved.data is not run.data

@@ -51,7 +51,7 @@ def test_a_module_that_cannot_start_afresh_is_refused() -> None:
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return x @ self.weight
 
-    with pytest.raises(uw.ModelError, match="no reset_parameters"):
+    with pytest.raises(uw.ModelError, match="'weight' was not drawn anew"):
         uw.train(Bare(), small_graph())
 
 

@@ -27,6 +27,7 @@ from unweave.errors import (
     UnweaveError,
 )
 from unweave.experiments.compare import compare
+from unweave.fitting import Recipe
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.run import Run
@@ -47,6 +48,7 @@ __all__ = [
     "NegativeCurvatureError",
     "NoProgressError",
     "Receipt",
+    "Recipe",
     "Request",
     "RequestError",
     "Run",

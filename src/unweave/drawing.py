@@ -26,6 +26,8 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         RequestError: The specification cannot be read.
         EmptyRequestError: Nothing was drawn.
     """
+    if seed < 0:
+        raise RequestError(f"seed must be at least 0, got {seed}")
     chosen: dict[str, list[list[int]]] = {}
     for kind, probability in _parse(spec).items():
         candidates = _edges(data) if kind == "edges" else data.train_mask.nonzero()

@@ -1,5 +1,6 @@
 """The optimiser loop: full-batch Adam, nothing else inside, so that retraining is as fast as it can be."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,37 +34,65 @@ class Recipe:
     weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not self.lr > 0 or not self.weight_decay >= 0:
+        if not (self.epochs >= 1 and 0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise ModelError(f"epochs and lr must be positive and weight_decay at least 0, got {self}")
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Run the block with torch's generators seeded, and give the caller's back afterwards."""
+    """Run the block with torch's generators of the CPU and of one device seeded, and give the caller's back after."""
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(
+            seed
+        )  # torch.manual_seed would seed every device, also those not given back
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
         yield
 
 
 def reinitialise(model: nn.Module) -> None:
     """Draw new initial weights by the modules' own ``reset_parameters``, from torch's generator.
 
+    Every parameter is spoiled first, so that one which nobody resets is noticed instead of carried over.
+
     Raises:
-        ModelError: A module holds parameters and has no ``reset_parameters``.
+        ModelError: A parameter was not drawn anew; the model is as it was then.
     """
-    reset = getattr(model, "reset_parameters", None)
+    kept = [parameter.detach().clone() for parameter in model.parameters()]
+    spoil(model)
+    _reset(model)
+    try:
+        refuse_spoilt(model, "add reset_parameters() to the module that holds it, or pass trainer= to method='retrain'")
+    except ModelError:
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), kept, strict=True):
+                parameter.copy_(value)
+        raise
+
+
+def spoil(model: nn.Module) -> None:
+    """Fill every parameter with NaN."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+
+
+def refuse_spoilt(model: nn.Module, advice: str) -> None:
+    """Raise when a parameter still holds what :func:`spoil` put there."""
+    for name, parameter in model.named_parameters():
+        if bool(torch.isnan(parameter).any()):
+            raise ModelError(f"parameter {name!r} was not drawn anew, so training would not be from scratch; {advice}")
+
+
+def _reset(module: nn.Module) -> None:
+    """Reset a module, or its children where it cannot; message passing resets only what is its own."""
+    for child in module.children():
+        _reset(child)
+    reset = getattr(module, "reset_parameters", None)
     if callable(reset):
         reset()
-        return
-    own = [name for name, _ in model.named_parameters(recurse=False)]
-    if own:
-        raise ModelError(
-            f"{type(model).__name__} holds the parameter {own[0]!r} and has no reset_parameters(), so it cannot be "
-            "trained from scratch again; add reset_parameters(), or pass trainer= to method='retrain'"
-        )
-    for child in model.children():
-        reinitialise(child)
 
 
 def fit(

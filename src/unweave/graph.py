@@ -34,7 +34,7 @@ class Removal:
         nodes: Ids of the deleted nodes.
         features: Ids of the nodes that lost features, deleted nodes included.
         labels: Ids of the nodes that lost their label, deleted nodes included.
-        touched: Mask of every node the request concerns: deleted, endpoint, without features or label.
+        touched: Mask of every node the request names: deleted, end of a named edge, without features or label.
     """
 
     request: Request
@@ -84,7 +84,7 @@ def is_undirected(data: Data) -> bool:
     row, col = data.edge_index
     weight = data.get("edge_weight")
     values = torch.zeros(row.numel(), dtype=torch.float64, device=row.device)
-    if weight is not None:
+    if weight is not None and row.numel():
         values = weight.reshape(row.numel(), -1)[:, 0].to(torch.float64)
     forward, backward = (_sorted_pairs(a, b, values, data.num_nodes) for a, b in ((row, col), (col, row)))
     return all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
@@ -123,9 +123,8 @@ def remove(data: Data, request: Request) -> Removal:
             "the edges, features and labels it names are already gone; there is nothing to forget"
         )
     edges = data.edge_index[:, drop]
-    named = _mask(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
-    touched = unlabelled | named
-    touched[edges.flatten()] = True
+    touched = unlabelled | _mask(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
+    touched[torch.tensor(request.edges, dtype=torch.long, device=device).flatten()] = True
     return Removal(
         request=request,
         data=_remaining(data, x, ~drop, gone, unlabelled),
@@ -222,19 +221,21 @@ def _remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Te
     remaining = copy.copy(data)
     if not bool(keep.all()):
         for key in data.edge_attrs():
-            remaining[key] = data[key][..., keep] if key == "edge_index" else data[key][keep]
+            value = data[key]
+            remaining[key] = value.index_select(data.__cat_dim__(key, value), keep.nonzero().flatten())
     for key in data.node_attrs():
         value = data[key]
-        if key == "x":
+        if isinstance(value, list | tuple):
+            remaining[key] = [None if lost else entry for entry, lost in zip(value, gone.tolist(), strict=True)]
+        elif key == "x":
             remaining.x = x
-        elif not isinstance(value, Tensor):
-            continue
         elif key in MASKS and bool(unlabelled.any()):
             remaining[key] = value & ~unlabelled
         elif key == "y" and bool(unlabelled.any()):
             remaining.y = value.clone()
-            remaining.y[unlabelled] = torch.nan if value.is_floating_point() else -1
-        elif value.is_floating_point() and bool(gone.any()):
+            missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
+            remaining.y[unlabelled] = missing
+        elif key not in MASKS and key != "y" and bool(gone.any()):
             remaining[key] = value.clone()
             remaining[key][gone] = 0
     # PyG would otherwise infer the number of nodes from whatever tensor it finds first.

@@ -1,7 +1,6 @@
 """Count and time the work: passes over the graph, seconds per phase, peak memory."""
 
 import ctypes
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +19,9 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UnweaveError(f"unknown device {name!r}; use cpu or cuda") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise UnweaveError(f"unknown device {name!r}; use cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UnweaveError(f"device {name!r} was asked for, but torch sees no CUDA device here; use cpu")
     return device
@@ -87,5 +88,8 @@ def _resident(field: str) -> float:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1]) / 1024
-    unit = 2**20 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    with suppress(ImportError):
+        import resource  # noqa: PLC0415 (not on every platform)
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+    return 0.0

@@ -53,6 +53,8 @@ def score(model: nn.Module, data: Data, loss: Loss = cross_entropy, forward: For
     scores: dict[str, float] = {}
     for name in MASKS:
         mask = data.get(name)
+        if mask is not None and loss is cross_entropy:
+            mask = mask & (data.y >= 0)  # a hidden label cannot be scored
         if mask is None or not bool(mask.any()):
             continue
         part = name.removesuffix("_mask")

@@ -26,17 +26,22 @@ WeightDecay = float | Mapping[str, float]
 
 
 def call(model: nn.Module, data: Data) -> Tensor:
-    """``model(x, edge_index)``, with ``edge_weight`` when the graph has it and the model takes it."""
-    weight = data.get("edge_weight")
-    if weight is None:
-        return model(data.x, data.edge_index)  # type: ignore[no-any-return]
+    """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
+    present = [key for key in ("edge_weight", "edge_attr") if data.get(key) is not None]
     accepted = inspect.signature(model.forward).parameters
-    if "edge_weight" not in accepted:
+    unused = [key for key in present if key not in accepted]
+    if unused:
         raise ModelError(
-            f"the graph has edge_weight but {type(model).__name__}.forward({', '.join(accepted)}) takes none; "
-            "add an edge_weight argument, delete data.edge_weight, or pass forward=lambda model, data: …"
+            f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "
+            f"argument, delete data.{unused[0]}, or pass forward=lambda model, data: …"
         )
-    return model(data.x, data.edge_index, edge_weight=weight)  # type: ignore[no-any-return]
+    try:
+        return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be called as model(x, edge_index): {error}; "
+            "pass forward=lambda model, data: …"
+        ) from error
 
 
 def flatten(model: nn.Module) -> Tensor:
@@ -67,7 +72,10 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
         keys = sorted(weight_decay, key=len)  # the longest name that fits a parameter is the one that counts
         values = {n: ([0.0] + [weight_decay[k] for k in keys if _under(n, k)])[-1] for n in names}
     else:
-        values = {name: float(weight_decay) for name, _ in model.named_parameters()}
+        try:
+            values = {name: float(weight_decay) for name, _ in model.named_parameters()}
+        except (TypeError, ValueError):
+            raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}") from None
     if any(not 0 <= value < float("inf") for value in values.values()):
         raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
     return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
@@ -146,8 +154,8 @@ class Point:
     @property
     def value(self) -> float:
         """L(θ)."""
-        theta = self.theta.detach()
-        return float(self.losses.detach().sum() + (self.objective.mu * theta.square()).sum() / 2)
+        theta = self.theta.detach().double()
+        return float(self.losses.detach().double().sum() + (self.objective.mu.double() * theta.square()).sum() / 2)
 
     def gradient(self) -> Tensor:
         """∇L(θ)."""
@@ -157,7 +165,13 @@ class Point:
         """Gradient of the summed loss, over the training nodes in a node mask where one is given."""
         losses = self.losses if mask is None else self.losses[mask[self.objective.nodes]]
         self.objective.meter.passes += 1
-        (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=True)
+        try:
+            (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=True)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the model's output does not depend on its parameters ({error}); "
+                "does forward= use the model it is given?"
+            ) from error
         return gradient
 
 

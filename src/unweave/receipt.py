@@ -12,6 +12,7 @@ import torch_geometric
 
 from unweave._digest import canonical_json
 from unweave.errors import RunError
+from unweave.request import Request
 
 __all__ = ["Receipt", "environment"]
 
@@ -45,7 +46,8 @@ class Receipt:
         details: What the method reports of itself.
         solve: How its linear system was solved, or ``None``.
         objective: L0(θ0), L'(θ0), L'(θ̂) and the change of the local problem Q.
-        residual_influence: ‖∇Q(θ̂)‖ / ‖∇Q(θ0)‖: 1 is as doing nothing, 0 a solved local problem.
+        residual_influence: ‖∇Q(θ̂)‖ / ‖∇Q(θ0)‖: 1 is as doing nothing, 0 a solved local problem; ``None`` where no
+            training loss changed.
         step_norm: ‖θ̂ − θ0‖.
         parameters: Count, norm of θ0, digests before and after.
         seconds: Wall-clock per phase, and their total.
@@ -65,7 +67,7 @@ class Receipt:
     details: dict[str, Any]
     solve: dict[str, Any] | None
     objective: dict[str, Any]
-    residual_influence: float
+    residual_influence: float | None
     step_norm: float
     parameters: dict[str, Any]
     seconds: dict[str, float]
@@ -108,7 +110,11 @@ class Receipt:
             _count(removed["labels"], "label"),
         ]
         lines = [
-            ("Forgotten", ", ".join(filter(None, went)) + f"  (request {self.request_digest[:12]})"),
+            ("Asked", f"{Request.from_dict(self.request).describe()}  (request {self.request_digest[:12]})"),
+            (
+                "Forgotten",
+                ", ".join(filter(None, went)) + ("; deleted nodes take theirs along" if removed["nodes"] else ""),
+            ),
             (
                 "Graph",
                 f"{graph['nodes']:,} nodes, {graph['stored_edges_before']:,} → {graph['stored_edges_after']:,} stored "
@@ -165,15 +171,12 @@ class Receipt:
         if self.method["name"] == "retrain":
             return "this is the retrained model itself"
         left = self.residual_influence
-        if left > 1:
-            verdict = (
-                f"worse than before: {left:.2f} times the influence of the removed data on the local problem is left"
-            )
-        else:
-            verdict = f"{left:.2%} of the removed data's influence on the local problem is left"
+        if left is None:
+            return "no training loss depends on what was removed, so there is no influence to measure"
+        verdict = " — worse than before" if left > 1 else ""
         return (
-            f"{verdict}. This says how well the step solved its own problem; how close a retrained model is was not "
-            "measured here (compare with method 'retrain')"
+            f"residual {left:.3f} of the local problem (1 = nothing done, 0 = solved){verdict}. "
+            "The distance to a retrained model was not measured here; method 'retrain' would"
         )
 
 

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ __all__ = ["ALL", "KINDS", "Columns", "Request"]
 ALL: Literal["all"] = "all"
 KINDS = ("nodes", "edges", "features", "labels")
 Columns = Literal["all"] | tuple[int, ...]
+CSV_KINDS = ("node", "edge", "feature", "label")
+WHOLE = r"-?[0-9]{1,18}"
 
 
 @dataclass(frozen=True, init=False)
@@ -129,7 +132,7 @@ class Request:
         """Read JSON text, e.g. ``{"nodes": [3], "edges": [[0, 1]], "features": {"7": "all"}}``."""
         try:
             document = json.loads(text, object_pairs_hook=_object_without_duplicates)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise RequestError(f"the request is not valid JSON: {error}") from None
         return cls.from_dict(document)
 
@@ -151,10 +154,16 @@ class Request:
         edges: list[tuple[int, int]] = []
         labels: list[int] = []
         features: dict[int, Any] = {}
-        for number, row in enumerate(reader, start=2):
+        for row in reader:
+            number = reader.line_num
             kind, node, value = ((row[name] or "").strip() for name in reader.fieldnames)
-            if None in row or (kind in ("node", "label")) != (value == ""):
-                raise RequestError(f"line {number}: cannot read {','.join(map(str, row.values()))!r}")
+            if kind not in CSV_KINDS:
+                raise RequestError(f"line {number}: unknown kind {kind!r}; use {', '.join(CSV_KINDS)}")
+            if None in row:
+                raise RequestError(f"line {number}: more than the three columns kind, node and value")
+            if (kind in ("node", "label")) != (value == ""):
+                wants = "leaves the value empty" if value else "needs a value"
+                raise RequestError(f"line {number}: a {kind} {wants}")
             ident = _number(node, number)
             if kind == "node":
                 nodes.append(ident)
@@ -162,15 +171,13 @@ class Request:
                 labels.append(ident)
             elif kind == "edge":
                 edges.append((ident, _number(value, number)))
-            elif kind == "feature":
+            else:
                 if ident in features and ALL in (value, features[ident]):
                     raise RequestError(f"line {number}: features of node {ident} are named twice")
                 if value == ALL:
                     features[ident] = ALL
                 else:
                     features.setdefault(ident, []).append(_number(value, number))
-            else:
-                raise RequestError(f"line {number}: unknown kind {kind!r}; use node, edge, feature or label")
         return cls(nodes=tuple(nodes), edges=tuple(edges), features=features, labels=tuple(labels))
 
     @classmethod
@@ -181,7 +188,7 @@ class Request:
         if path.suffix.lower() not in readers:
             raise RequestError(f"{path} must end in .json or .csv")
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"cannot read the request {path}: {error}") from None
         return readers[path.suffix.lower()](text)
@@ -190,6 +197,8 @@ class Request:
 def _items(entries: Any, kind: str) -> list[Any]:
     if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
         raise RequestError(f"{kind} must be a list, got {entries!r}")
+    if str(getattr(entries, "dtype", "")).endswith("bool"):
+        raise RequestError(f"{kind} must be a list of ids, got a boolean mask; pass mask.nonzero().flatten()")
     return list(entries)
 
 
@@ -230,17 +239,17 @@ def _refuse_duplicates(kind: str, entries: Iterable[Any]) -> None:
 
 
 def _node_key(key: Any) -> int:
-    try:
+    if isinstance(key, str) and re.fullmatch(WHOLE, key):
         return int(key)
-    except (TypeError, ValueError):
-        raise RequestError(f"features: {key!r} is not a node id") from None
+    if isinstance(key, str):
+        raise RequestError(f"features: {key!r} is not a node id")
+    return _integer(key, "features")
 
 
 def _number(text: str, line: int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise RequestError(f"line {line}: {text!r} is not a whole number") from None
+    if not re.fullmatch(WHOLE, text):
+        raise RequestError(f"line {line}: {text!r} is not a whole number")
+    return int(text)
 
 
 def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -5,9 +5,11 @@ On disk a run is a folder of safetensors and JSON, written beside its place and 
 run is ever executed.
 """
 
+import copy
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -38,6 +40,7 @@ from unweave.unlearning import unlearn
 __all__ = ["Run"]
 
 FORMAT = "unweave-run-1"
+PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Run:
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""
-        return replace(self, model=self.model.to(device), data=self.data.to(device))
+        return replace(self, model=copy.deepcopy(self.model).to(device), data=copy.copy(self.data).to(device))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run to a folder, whole or not at all.
@@ -108,6 +111,8 @@ class Run:
         path = Path(path)
         if path.exists() and not overwrite:
             raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
+        if path.exists():
+            _manifest(path)  # only a run is ever overwritten
         files = self._files()
         manifest: dict[str, Any] = {
             "format": FORMAT,
@@ -146,27 +151,37 @@ class Run:
         Args:
             path: The folder.
             model: Your own module, when the run does not hold a built-in one; its weights are loaded into it.
-            data: Your own graph as it was before anything was forgotten, when :func:`unweave.load` does not have it.
+            data: Your own graph, when :func:`unweave.load` does not have it: as it remained, or as it was before
+                anything was forgotten.
             root: Data folder for :func:`unweave.load`.
             loss: Your own loss, when one was used.
             forward: Your own way to call the model, when one was used.
         """
         path = Path(path)
         files = _read(path)
-        config = json.loads(files["config.json"])
-        receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
+        try:
+            config, metrics = json.loads(files["config.json"]), json.loads(files["metrics.json"])
+            recipe = Recipe(**config["recipe"])
+            receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
+            requests = [Request.from_dict(receipt.request) for receipt in receipts]
+            module = _module(path, config["model"], model)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
+            raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
             raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
         graph = _graph(path, config["data"], data, root)
-        wrong = RunError(f"the graph is not the one that {path} was made with; give the original graph as data=")
-        for receipt in receipts:
+        wrong = RunError(
+            f"the graph is not the one that {path} was made with; give as data= the original graph, or the one that "
+            "remained"
+        )
+        known = config["data"]["digest"]
+        for request in requests if _data_digest(graph) != known else []:
             try:
-                graph = remove(graph, Request.from_dict(receipt.request)).data
+                graph = remove(graph, request).data
             except RequestError as error:
                 raise wrong from error
-        if _data_digest(graph) != config["data"]["digest"]:
+        if _data_digest(graph) != known:
             raise wrong
-        module = _module(path, config["model"], model)
         try:
             module.load_state_dict(load_tensors(files["weights.safetensors"]))
         except (RuntimeError, SafetensorError) as error:
@@ -174,8 +189,8 @@ class Run:
         return cls(
             model=module.eval(),
             data=graph,
-            recipe=Recipe(**config["recipe"]),
-            metrics=json.loads(files["metrics.json"]),
+            recipe=recipe,
+            metrics=metrics,
             receipts=receipts,
             loss=loss,
             forward=forward,
@@ -232,23 +247,35 @@ def _module(path: Path, known: dict[str, Any], given: nn.Module | None) -> nn.Mo
     return built
 
 
-def _read(path: Path) -> dict[str, bytes]:
-    """All files of a run, each checked against the manifest."""
+def _manifest(path: Path) -> dict[str, str]:
+    """The digests of a run's files, by name; names other than a run's own are refused."""
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         digest = manifest.pop("digest")
-        files: dict[str, str] = manifest["files"]
-    except FileNotFoundError:
+        files = dict(manifest["files"])
+        edited = digest != document_digest(manifest)
+    except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{path} is not a run: it has no manifest.json") from None
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{path / 'manifest.json'} is truncated or edited: {error}") from error
-    if digest != document_digest(manifest):
+    if edited:
         raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
     if manifest.get("format") != FORMAT:
         raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
+    strange = [n for n in files if n not in PARTS and not re.fullmatch(r"receipts/\d{4}\.json", n)]
+    missing = [n for n in PARTS if n not in files]
+    if strange or missing:
+        raise RunError(f"{path / 'manifest.json'} names {strange or 'too few files'}: this is not a run")
+    return files
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    """All files of a run, each checked against the manifest."""
     contents = {}
-    for name, expected in files.items():
+    for name, expected in _manifest(path).items():
         try:
+            if (path / name).is_symlink():
+                raise OSError("it is a link")
             contents[name] = (path / name).read_bytes()
         except OSError as error:
             raise RunError(f"{path / name} is missing or cannot be read: {error}") from error
@@ -272,14 +299,19 @@ def _move(staging: Path, path: Path) -> None:
         return
     aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
     path.rename(aside / "run")
-    staging.rename(path)
-    shutil.rmtree(aside)
+    try:
+        staging.rename(path)
+    except OSError:
+        (aside / "run").rename(path)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _data_digest(data: Data) -> str:
     """Identify a graph by all that training may look at; labels of test nodes are not read."""
     used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
-    tensors = [(key, data[key]) for key in ("x", "edge_index", "edge_weight", *MASKS) if data.get(key) is not None]
+    tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, torch.Tensor) and k != "y"]
     return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])
 
 

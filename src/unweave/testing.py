@@ -138,6 +138,7 @@ class MethodContract:
         receipt = done.receipt
         assert receipt.method["name"] == self.method
         assert Receipt.from_json(receipt.to_json()).to_json() == receipt.to_json()
+        assert receipt.residual_influence is not None
         assert math.isfinite(receipt.residual_influence)
         assert receipt.passes > 0
         assert str(receipt)

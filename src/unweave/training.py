@@ -48,11 +48,13 @@ def train(
     """
     recipe = Recipe(seed=seed, epochs=epochs, lr=lr, weight_decay=weight_decay)
     check_data(data)
-    check_model(model, data)
+    check_model(model, data, trained=False)
     meter = Meter(data.x.device)
-    with torch.no_grad():
-        check_labels(data, loss, check_outputs(forward(model.eval(), data), data))
     with seeded(seed, meter.device):
+        reinitialise(model)
+        with torch.no_grad():
+            check_labels(data, loss, check_outputs(forward(model.eval(), data), data))
+    with seeded(seed, meter.device):  # again, so that the look at the outputs leaves no trace in the random stream
         reinitialise(model)
         objective = Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
         with meter.phase("train"):

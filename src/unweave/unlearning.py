@@ -5,6 +5,8 @@ region, lets the method work, checks the result and writes the receipt.
 """
 
 import copy
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.errors import DivergenceError, ModelError
+from unweave.errors import DivergenceError, ModelError, NoProgressError, RequestError
 from unweave.fitting import Recipe
 from unweave.graph import Region, influenced_region, remove
 from unweave.losses import Loss, cross_entropy
@@ -62,7 +64,7 @@ def unlearn(
     loss: Loss = cross_entropy,
     forward: Forward = call,
     hops: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     allow_class_loss: bool = False,
     recipe: Recipe | None = None,
     **options: Any,
@@ -75,13 +77,13 @@ def unlearn(
         request: What to forget.
         method: Name of a method (``unweave.methods.available()``) or a :class:`~unweave.methods.Method`.
         weight_decay: The ``weight_decay`` the model was trained with (0 for none), as one number or by
-            parameter or module name.
+            parameter or module name. It is L2 as in Adam and SGD; AdamW's decoupled decay is another objective.
         loss: Per-node loss the model was trained with, ``(outputs, targets) → [n]``.
         forward: How to call the model on a graph, when not as above.
         hops: Message-passing steps of the model, when its layers do not tell.
-        seed: For methods that use chance: the seed the model was trained with.
+        seed: For methods that use chance: the seed the model was trained with. That of the recipe, or 0, by default.
         allow_class_loss: Allow the request to take the last training node of a class.
-        recipe: How the model was trained, when that is known; ``retrain`` and ``finetune`` then follow it.
+        recipe: How the model was trained, when that is known; ``retrain`` and ``finetune`` given by name follow it.
         **options: Options of the method, when it is given by name.
 
     Returns:
@@ -91,9 +93,18 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
+    if not isinstance(model, nn.Module) or not isinstance(data, Data):
+        raise ModelError(
+            f"unlearn takes a torch.nn.Module and a Data, got {type(model).__name__}, {type(data).__name__}"
+        )
+    if not isinstance(request, Request):
+        raise RequestError(f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict")
+    if recipe is not None and weight_decay != recipe.weight_decay:
+        raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
+    seed = seed if seed is not None else recipe.seed if recipe is not None else 0
     device = data.x.device if isinstance(data.get("x"), Tensor) else torch.device("cpu")
     meter = Meter(device)
-    with peak_memory(device) as peak:
+    with torch.enable_grad(), peak_memory(device) as peak:
         with meter.phase("validate"):
             check_data(data)
             check_model(model, data)
@@ -101,10 +112,10 @@ def unlearn(
             decay = decay_vector(own, weight_decay)
         with meter.phase("graph"):
             removal = remove(data, request)
-            check_classes(data, removal.data, loss, allow_class_loss)
         with meter.phase("region"):
             first, reach = _first_look(own, data, forward, loss, hops)
             meter.passes += 1
+            check_classes(data, removal.data, loss, allow_class_loss)
             region = influenced_region(data, removal, reach)
         with meter.phase("evaluate"):
             problem = Problem(
@@ -112,18 +123,20 @@ def unlearn(
                 remaining=Objective(own, removal.data, loss, decay, forward, meter),
                 theta=flatten(own),
                 removal=removal,
-                region=region,
                 seed=seed,
                 meter=meter,
             )
             check_deterministic(first, problem.at_original.outputs.detach())
-            notes = _check_region(problem, given=hops is not None)
+            region, notes = _check_region(problem, region, given=hops is not None)
+            before = {"original_before": problem.at_original.value, "remaining_before": problem.at_remaining.value}
+            problem.release()
         with meter.phase("forget"):
             outcome = how.forget(problem)
-            _check_finite(outcome, how)
+            _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
-            quality = _quality(problem, outcome)
             new = _build(own, outcome)
+            notes += _refresh_statistics(new, removal.data, forward, outcome)
+            quality = _quality(problem, outcome, new)
             digests = {
                 "digest_before": tensor_digest(own.named_parameters()),
                 "digest_after": tensor_digest(new.named_parameters()),
@@ -141,7 +154,7 @@ def unlearn(
             "training_nodes_before": problem.original.nodes.numel(),
             "training_nodes_after": problem.remaining.nodes.numel(),
         },
-        region=_describe_region(problem),
+        region=_describe_region(region, problem),
         method={"name": how.name, "options": _options(how)},
         details=outcome.details,
         solve=None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
@@ -156,10 +169,17 @@ def unlearn(
         peak_mib=peak[0],
         seed=seed,
         environment=environment(device) | {"dtype": str(problem.theta.dtype).removeprefix("torch.")},
-        warnings=[*notes, *outcome.warnings, *quality.pop("warnings"), *_memories(own, outcome)],
+        warnings=[
+            *notes,
+            *outcome.warnings,
+            *quality.pop("warnings"),
+            *_memories(own, data.x.size(0)),
+            *_assumed(how, recipe),
+        ],
         objective={
-            "loss": getattr(loss, "__name__", repr(loss)),
-            "weight_decay": dict(weight_decay) if not isinstance(weight_decay, float | int) else float(weight_decay),
+            "loss": getattr(loss, "__name__", type(loss).__name__),
+            "weight_decay": dict(weight_decay) if isinstance(weight_decay, Mapping) else float(weight_decay),
+            **before,
             **quality.pop("objective"),
         },
         residual_influence=quality.pop("residual_influence"),
@@ -175,31 +195,49 @@ def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops
     outputs = check_outputs(seen[0], data)
     check_labels(data, loss, outputs)
     if hops is not None:
-        if hops < 0:
-            raise ModelError(f"hops must be at least 0, got {hops}")
+        if not isinstance(hops, int) or hops < 0:
+            raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")
         reach = Reach(hops, flow=reach.flow, source=f"{hops} hops given")
     return outputs, reach
 
 
-def _check_region(problem: Problem, given: bool) -> list[str]:
+def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region, list[str]]:
     """The region must hold every prediction that changes; otherwise refuse, or take the whole graph."""
     before, after = problem.at_original.outputs.detach(), problem.at_remaining.outputs.detach()
     check_outputs(after, problem.removal.data)
-    outside = changed_outside(problem.region, before, after)
+    outside = changed_outside(region, before, after)
     if not outside.numel():
-        return []
+        return region, _check_graph_is_used(problem, region, before, after)
     if given:
         raise ModelError(
-            f"the prediction of node {int(outside[0])} changes although it lies outside the "
-            f"{problem.region.reach.steps} hops given; give the true number of message-passing steps, or leave hops out"
+            f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
+            "hops given; give the true number of message-passing steps, or leave hops out"
         )
-    reason = f"{problem.region.reach.source} do not explain the change at node {int(outside[0])}"
-    whole = Reach(None, source=reason)
-    problem.region = influenced_region(problem.original.data, problem.removal, whole)
-    return [f"the model mixes nodes beyond its message-passing layers, so the whole graph was used: {reason}"]
+    reason = f"{region.reach.source} do not explain the change at node {int(outside[0])}"
+    whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
+    return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
 
 
-def _check_finite(outcome: Outcome, method: Method) -> None:
+def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after: Tensor) -> list[str]:
+    """A model whose every output survives a removal bit by bit may not be looking at the graph it is given."""
+    listens = region.reach.steps is None or int(region.mask.sum()) > 0
+    if not listens or not torch.equal(before, after):
+        return []
+    if problem.original.forward is not call:
+        raise ModelError(
+            "no output changes although edges or features were removed; does forward= use the graph it is given?"
+        )
+    return ["no prediction changes although edges or features were removed"]
+
+
+def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
+    """New parameters are numbers, and a solved system has moved them."""
+    still = outcome.solve is not None and torch.equal(outcome.theta, problem.theta)
+    if still and bool(problem.forgotten_gradient.any()):
+        raise NoProgressError(
+            f"the step of method {method.name!r} is too short to change any parameter, so nothing would be forgotten; "
+            "use less damping or a smaller scale"
+        )
     if not bool(torch.isfinite(outcome.theta).all()):
         raise DivergenceError(
             f"method {method.name!r} gave parameters that are not finite; nothing was changed. "
@@ -207,26 +245,26 @@ def _check_finite(outcome: Outcome, method: Method) -> None:
         )
 
 
-def _quality(problem: Problem, outcome: Outcome) -> dict[str, Any]:
-    """How well the local problem was solved, and warnings where it was not."""
-    point = problem.remaining.at(outcome.theta)
+def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, Any]:
+    """How well the returned model solves the local problem, and warnings where it does not."""
+    remaining = problem.remaining
+    point = Objective(model, remaining.data, remaining.loss, remaining.decay, remaining.forward, remaining.meter).at(
+        outcome.theta
+    )
     size = float(problem.forgotten_gradient.norm())
-    gradient = problem.local_gradient(point)
-    left, change = float(gradient.norm()), problem.local_change(point, gradient)
+    left, change = float(problem.local_gradient(point).norm()), problem.local_change(point)
+    if not math.isfinite(left + change):
+        raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
     warnings = []
-    if outcome.solve is not None and change > 0:
+    if outcome.solve is not None and (change > 0 or left > size):
+        what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
         warnings.append(
-            f"the step raised the local objective by {change:.3g} instead of lowering it: this request is beyond one "
-            "influence step on this model; use more damping, or method='finetune' or 'retrain'"
+            f"the step did not solve its own problem: it {what}. This request is beyond one influence step on this "
+            "model; use more damping, or method='finetune' or 'retrain'"
         )
     return {
-        "residual_influence": left / size if size > 0 else 0.0,
-        "objective": {
-            "original_before": problem.at_original.value,
-            "remaining_before": problem.at_remaining.value,
-            "remaining_after": point.value,
-            "local_change": change,
-        },
+        "residual_influence": left / size if size > 0 else None,
+        "objective": {"remaining_after": point.value, "local_change": change},
         "warnings": warnings,
     }
 
@@ -241,8 +279,28 @@ def _build(own: nn.Module, outcome: Outcome) -> nn.Module:
     return new
 
 
-def _describe_region(problem: Problem) -> dict[str, Any]:
-    region: Region = problem.region
+def _refresh_statistics(model: nn.Module, data: Data, forward: Forward, outcome: Outcome) -> list[str]:
+    """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
+    norms = {n: m for n, m in model.named_modules() if getattr(m, "running_mean", None) is not None}
+    if not norms or outcome.buffers is not None:
+        return []
+    names = ", ".join(norms)
+    if not outcome.refresh:
+        return [f"running statistics still come from the old graph: {names}"]
+    momenta = {name: norm.momentum for name, norm in norms.items()}
+    for norm in norms.values():
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain average, here over one pass
+        norm.train()
+    with torch.no_grad():
+        forward(model, data)
+    for name, norm in norms.items():
+        norm.momentum = momenta[name]
+        norm.eval()
+    return [f"running statistics were taken anew on the remaining graph: {names}"]
+
+
+def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
     return {
         "steps": region.reach.steps,
         "degree_normalised": region.reach.normalised,
@@ -256,12 +314,25 @@ def _describe_region(problem: Problem) -> dict[str, Any]:
 
 def _options(method: Method) -> dict[str, Any]:
     plain = (str, int, float, bool, type(None))
-    return {key: value if isinstance(value, plain) else repr(value) for key, value in vars(method).items()}
+    return {
+        key: value if isinstance(value, plain) else getattr(value, "__qualname__", type(value).__name__)
+        for key, value in vars(method).items()
+    }
 
 
-def _memories(model: nn.Module, outcome: Outcome) -> list[str]:
-    """What else in the model still remembers the removed data."""
-    statistics = [n for n, b in model.named_buffers() if n.endswith(("running_mean", "running_var"))]
-    if not statistics or outcome.buffers is not None:
+def _memories(model: nn.Module, size: int) -> list[str]:
+    """Weights that belong to single nodes and so may still remember a deleted one."""
+    return [
+        f"parameter {name!r} has a row for every node; the row of a deleted node is still in it"
+        for name, parameter in model.named_parameters()
+        if parameter.dim() > 1 and parameter.size(0) == size
+    ]
+
+
+def _assumed(method: Method, recipe: Recipe | None) -> list[str]:
+    if method.name != "retrain" or recipe is not None or getattr(method, "trainer", None) is not None:
         return []
-    return [f"running statistics still come from the old graph: {', '.join(statistics)}"]
+    return [
+        "the recipe of the first training is not known, so full-batch Adam was assumed; pass recipe= or trainer= "
+        "if the model was trained otherwise"
+    ]

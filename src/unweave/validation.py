@@ -30,6 +30,10 @@ def check_data(data: Data) -> None:
             hint = "; convert adj_t to edge_index first" if key == "edge_index" and "adj_t" in data else ""
             raise DataError(f"the graph has no tensor data.{key}, which forgetting needs{hint}")
     size = data.x.size(0)
+    for key, value in data.to_dict().items():
+        aligned = isinstance(value, Tensor) and (data.is_node_attr(key) or data.is_edge_attr(key))
+        if key in ("adj", "adj_t") or (key.endswith("_index") and not aligned):
+            raise DataError(f"data.{key} would keep what is removed from edge_index; delete it from the graph first")
     if data.x.dim() != 2 or not data.x.is_floating_point() or data.x.layout != torch.strided:
         raise DataError(
             f"data.x must be a dense floating-point matrix [nodes, features], got {data.x.dtype} "
@@ -86,8 +90,8 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
         )
 
 
-def check_model(model: nn.Module, data: Data) -> None:
-    """Parameters that can move, no cached graph, one type and device."""
+def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
+    """Parameters that can move, no cached graph, one type and device; finite ones where the model was trained."""
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ModelError(f"{type(model).__name__} has no parameters; there is nothing to unlearn")
@@ -99,7 +103,13 @@ def check_model(model: nn.Module, data: Data) -> None:
                 f"parameter {name!r} has requires_grad=False; frozen parameters keep what they learnt, so call "
                 "model.requires_grad_(True) first"
             )
-        if not bool(torch.isfinite(parameter).all()):
+        if parameter.is_inference() or torch.is_inference_mode_enabled():
+            raise ModelError(
+                "unlearning needs derivatives; call it, and build the model, outside torch.inference_mode()"
+            )
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ModelError(f"parameter {name!r} is {parameter.dtype}; use float32 or float64, e.g. model.float()")
+        if trained and not bool(torch.isfinite(parameter).all()):
             raise ModelError(f"parameter {name!r} is not finite; the model was not trained successfully")
     for what, kinds in (
         ("type", {p.dtype for p in parameters.values()}),

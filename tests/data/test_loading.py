@@ -69,11 +69,12 @@ def test_missing_and_offline_names_files_folder_and_variable(tmp_path: Path, mon
 
 def test_a_download_is_checked_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
+    content = b"not the file"
 
     def fake(url: str, folder: str, log: bool) -> None:
         asked.append(url)
         Path(folder).mkdir(parents=True, exist_ok=True)
-        (Path(folder) / url.rsplit("/", 1)[1]).write_bytes(b"not the file")
+        (Path(folder) / url.rsplit("/", 1)[1]).write_bytes(content)
 
     monkeypatch.setattr(files, "download_url", fake)
     for name, count in (("cora", 8), ("cs", 1), ("dblp", 1)):
@@ -81,6 +82,9 @@ def test_a_download_is_checked_like_any_file(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(uw.IntegrityError, match="not the known file"):
             uw.load(name, root=tmp_path)
         assert len(asked) == count
+    content = b"PK\x03\x04 a truncated archive"
+    with pytest.raises(uw.IntegrityError, match="not the known file"):
+        uw.load("photo", root=tmp_path)
 
 
 class Bomb:

@@ -89,6 +89,21 @@ def test_bad_arguments() -> None:
             uw.compare("demo", "gcn", "edges:0.1", device="cuda")
 
 
+def test_controls_alone() -> None:
+    result = uw.compare(graphs, small, "edges:0.1", methods=["none"], seeds=1, epochs=3)
+    assert result.config["finetune"] == "for 10 epochs"
+    assert [r["method"] for r in result.rows] == ["none", "finetune", "retrain", OTHER_SEED]
+
+
+def test_places_that_cannot_be_written(result: Comparison, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(uw.UnweaveError, match="cannot write"):
+        result.save(tmp_path / "file" / "c.json")
+    for path in (tmp_path / "file" / "c.png", tmp_path / "c.foo"):
+        with pytest.raises(uw.UnweaveError, match="cannot draw"):
+            plot_comparison(result, path)
+
+
 def test_plot(result: Comparison, tmp_path: Path) -> None:
     path = plot_comparison(result, tmp_path / "c.png")
     assert path.read_bytes().startswith(b"\x89PNG")

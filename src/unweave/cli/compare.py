@@ -20,6 +20,14 @@ from unweave.experiments.plots import plot_comparison
 
 __all__ = ["compare", "show_comparison"]
 
+LEGEND = (
+    "gap closed     of the distance to the model retrained with the same seed: 0 = doing nothing, 1 = that very model",
+    "seed-averaged  the same for predictions averaged over seeds: what the deletion does, without the luck of a seed",
+    "residual       what is left of the removed data's pull on the parameters, by the method's own local problem",
+    "cost, passes   time / time of retraining; sweeps over the graph (an epoch is two)",
+    "retrain (other seed) shows how far luck alone carries a retrained model from another one",
+)
+
 
 @reports_errors
 def compare(
@@ -40,6 +48,8 @@ def compare(
     """Compare methods with retraining and with every control."""
     for path in (out, plot):
         writable(path)
+    if plot is not None and plot.suffix not in (".png", ".pdf", ".svg"):
+        raise typer.BadParameter(f"--plot {plot} must end in .png, .pdf or .svg")
     with progress_bar("comparing") as progress:
         result = run_comparison(
             data,
@@ -74,7 +84,8 @@ def show_comparison(result: Comparison) -> None:
     say()
     console().print(comparison_table(result))
     say()
-    say("gap closed: 0 = as doing nothing, 1 = indistinguishable from retraining. cost: time / time of retraining.")
+    for line in LEGEND:
+        say(line)
     for row in result.rows:
         difference = row["over_finetune"]
         if row["method"] in ("none", "retrain", "retrain (other seed)") or difference is None:

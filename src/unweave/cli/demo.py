@@ -7,6 +7,7 @@ import typer
 
 from unweave.cli.compare import show_comparison
 from unweave.cli.output import progress_bar, reports_errors, say, writable
+from unweave.errors import UnweaveError
 from unweave.experiments.compare import compare
 from unweave.experiments.plots import plot_comparison
 
@@ -31,9 +32,11 @@ def demo(
         result = compare("demo", "gcn", FORGET, seeds=seeds, progress=progress)
     result.save(results)
     plot_comparison(result, plot)
-    receipt.write_text(result.receipts["gif"].to_json() + "\n", encoding="utf-8")
     say()
     show_comparison(result)
+    if "gif" not in result.receipts:
+        raise UnweaveError("gif failed on the first seed, so there is no receipt to show; see the column 'failed'")
+    receipt.write_text(result.receipts["gif"].to_json() + "\n", encoding="utf-8")
     say()
     say("Receipt of the gif run, first seed")
     say(str(result.receipts["gif"]))

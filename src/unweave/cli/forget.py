@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from unweave.cli.options import Device, Json, Root
-from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.drawing import draw
 from unweave.errors import RunError
 from unweave.meter import find_device
@@ -45,7 +45,8 @@ def forget(
         raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
     before = Run.open(run, root=root).to(find_device(device))
     wanted = Request.read(request) if request else draw(str(forget), before.data, seed=request_seed)
-    after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **_options(option or []))
+    with progress_bar(f"forgetting by {method}"):
+        after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **_options(option or []))
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})
@@ -63,6 +64,8 @@ def _options(pairs: list[str]) -> dict[str, Any]:
         name, separator, text = pair.partition("=")
         if not separator or not name:
             raise typer.BadParameter(f"cannot read the option {pair!r}; write name=value, e.g. damping=10")
+        if name in options:
+            raise typer.BadParameter(f"the option {name!r} is given twice")
         for read in (int, float, str):
             try:
                 options[name] = read(text)

@@ -69,8 +69,11 @@ def writable(path: Path | None) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_dir():
-            raise OSError(f"{path} is a folder")
+        existed = path.exists()
+        with path.open("ab"):
+            pass
+        if not existed:
+            path.unlink()
     except OSError as error:
         raise UnweaveError(f"cannot write {path}: {error}") from error
 
@@ -79,7 +82,8 @@ def comparison_table(comparison: Comparison) -> Table:
     """The comparison as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")
-    for column in ("F1", "gap closed", "seed-averaged", "residual", "seconds", "cost", "passes", "failed"):
+    failed = any(row["failures"] for row in comparison.rows)
+    for column in ("F1", "gap closed", "seed-averaged", "residual", "seconds", "cost", "passes", *["failed"] * failed):
         table.add_column(column, justify="right")
     for row in comparison.rows:
         table.add_row(
@@ -91,7 +95,7 @@ def comparison_table(comparison: Comparison) -> Table:
             _number(row["seconds_mean"], "{:.3f}"),
             _number(row["cost_median"], "{:.1%}"),
             _number(row["passes_mean"], "{:.0f}"),
-            str(row["failures"]) if row["failures"] else "",
+            *[str(row["failures"])] * failed,
             style="dim" if row["method"] == OTHER_SEED else None,
         )
     return table

@@ -1,6 +1,8 @@
 """Read the raw files of a data set, after they have been checked."""
 
+import zlib
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,10 +35,10 @@ def read_npz(entry: Entry, raw: Path) -> Data:
     ((file, accepted),) = entry.files.items()
     trusted = known_sum(raw / file, accepted)
     try:
-        with np.load(raw / file, allow_pickle=False) as archive:
+        with (raw / file).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             features, adjacency = (_matrix(archive, part) for part in ("attr", "adj"))
             labels = torch.from_numpy(np.asarray(archive["labels"], dtype=np.int64))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise refuse(raw / file) from error
     pairs = adjacency.tocoo()
     edges = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))

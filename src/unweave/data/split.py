@@ -22,7 +22,7 @@ def split(data: Data, *, seed: int = 0) -> Data:
         "train_mask": order[test + val :],
     }
     for name, members in parts.items():
-        mask = torch.zeros(size, dtype=torch.bool)
-        mask[members] = True
+        mask = torch.zeros(size, dtype=torch.bool, device=data.x.device)
+        mask[members.to(mask.device)] = True
         data[name] = mask
     return data

@@ -69,8 +69,12 @@ class Comparison:
     def save(self, path: str | Path) -> Path:
         """Write the JSON document."""
         path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UnweaveError(f"cannot write {path}: {error}") from error
         return path
 
     def row(self, method: str) -> dict[str, Any]:
@@ -139,7 +143,7 @@ def compare(
             "lr": lr,
             "weight_decay": weight_decay,
             "device": device,
-            "finetune": f"as long as {tested[-1]}" if tested else "10 epochs",
+            "finetune": f"as long as {tested[-1]}" if tested else "for 10 epochs",
         },
         environment=environment(torch.device(device)),
         rows=rows,
@@ -193,7 +197,7 @@ class _Setting:
                 done[name] = self._unlearn(run, request, name, seconds if name == "finetune" else None)
             except UnweaveError:
                 continue
-            if name == self.tested[-1]:
+            if name in self.tested:
                 seconds = done[name].receipt.seconds["forget"]
         done[OTHER_SEED] = self._unlearn(run, request, "retrain", seed=train_seed + OTHER)
         removal = remove(data, request)
@@ -208,7 +212,7 @@ class _Setting:
         for name, result in done.items():
             outputs, receipt = trial.outputs[name], result.receipt
             # The yardstick is training alone; what the receipt of a retrain adds must not flatter others.
-            spent = training if name == "retrain" else receipt.seconds["total"]
+            spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
             trial.figures[name] = {
                 "f1": micro_f1(outputs, data.y, reference.data.test_mask),
                 "gap_closed": closed(gap(target, outputs, remaining), gap(target, nothing, remaining)),
@@ -224,7 +228,8 @@ class _Setting:
         return trial
 
     def _train(self, data: Data, recipe: Recipe) -> Run:
-        model = self.make_model(data.num_features, int(data.num_classes)).to(self.device)
+        classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
+        model = self.make_model(data.num_features, classes).to(self.device)
         return train(model, data, **asdict(recipe))
 
     def _unlearn(

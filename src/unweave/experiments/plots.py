@@ -54,6 +54,9 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     title = f"{config['model']} on {config['data']}, {config['seeds']} seeds, forgetting\n{config['forget']}"
     figure.suptitle(title, size=10, x=0.01, ha="left")
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise UnweaveError(f"cannot draw {path}: {error}") from error
     return path

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from unweave.fitting import Recipe
-from unweave.graph import Region, Removal
+from unweave.graph import Removal
 from unweave.meter import Meter
 from unweave.objective import Objective, Point
 from unweave.solvers import SolveReport
@@ -24,64 +24,68 @@ class Problem:
         original: L0, the objective on the graph the model was trained on.
         remaining: L', the objective on the remaining graph.
         theta: θ0, the trained parameters as one vector.
-        at_original: L0 evaluated at θ0.
-        at_remaining: L' evaluated at θ0.
         removal: The request carried out on the graph.
-        region: The nodes whose prediction can change.
         seed: For methods that use chance.
         meter: Counts passes and seconds.
     """
 
     def __init__(
-        self,
-        original: Objective,
-        remaining: Objective,
-        theta: Tensor,
-        removal: Removal,
-        region: Region,
-        seed: int,
-        meter: Meter,
+        self, original: Objective, remaining: Objective, theta: Tensor, removal: Removal, seed: int, meter: Meter
     ) -> None:
         self.original = original
         self.remaining = remaining
         self.theta = theta
         self.removal = removal
-        self.region = region
         self.seed = seed
         self.meter = meter
-        self.at_original: Point = original.at(theta)
-        self.at_remaining: Point = remaining.at(theta)
+
+    @cached_property
+    def at_original(self) -> Point:
+        """L0 evaluated at θ0, with the graph that its derivatives need."""
+        return self.original.at(self.theta)
+
+    @cached_property
+    def at_remaining(self) -> Point:
+        """L' evaluated at θ0, with the graph that its derivatives need."""
+        return self.remaining.at(self.theta)
+
+    def release(self) -> None:
+        """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
+        _ = self.forgotten_gradient, self._remaining_losses
+        del self.at_original, self.at_remaining
 
     @cached_property
     def forgotten_gradient(self) -> Tensor:
         """v = ∇ΔL(θ0), the gradient of the forgotten loss ΔL = L0 − L'.
 
-        Outside the region every term of the loss cancels, so only the region is summed; a node that
-        lost its label counts although its prediction stays.
+        Outside the influenced region every term cancels. All training nodes are summed all the same: a backward
+        pass costs the same, and a model that mixes nodes in a way its layers do not tell is served as exactly.
         """
-        mask = self.region.mask.clone()
-        mask[self.removal.labels] = True
-        loss = self.at_original.loss_gradient(mask) - self.at_remaining.loss_gradient(mask)
-        return loss + (self.original.mu - self.remaining.mu) * self.theta
+        gradient = self.at_original.gradient()
+        v = gradient - self.remaining_gradient
+        rounding = 10 * torch.finfo(v.dtype).eps * float(gradient.norm())
+        return v if float(v.norm()) > rounding else torch.zeros_like(v)
 
     @cached_property
     def remaining_gradient(self) -> Tensor:
         """∇L'(θ0)."""
         return self.at_remaining.gradient()
 
+    @cached_property
+    def _remaining_losses(self) -> Tensor:
+        return self.at_remaining.losses.detach()
+
     def local_gradient(self, point: Point) -> Tensor:
         """∇Q at a point of L', with Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩: what the influence step sends to zero."""
         return point.gradient() - self.remaining_gradient - self.forgotten_gradient
 
-    def local_change(self, point: Point, gradient: Tensor) -> float:
-        """Q(θ) − Q(θ0), from the slopes at both ends of the step: values would drown small requests in rounding.
-
-        Args:
-            point: L' at θ.
-            gradient: ∇Q(θ), from :meth:`local_gradient`.
-        """
-        step = point.theta.detach() - self.theta
-        return float((gradient - self.forgotten_gradient) @ step) / 2
+    def local_change(self, point: Point) -> float:
+        """Q(θ) − Q(θ0) at a point of L', summed node by node in double, so that small requests survive rounding."""
+        theta, start = point.theta.detach().double(), self.theta.double()
+        losses = (point.losses.detach().double() - self._remaining_losses.double()).sum()
+        decay = (self.remaining.mu.double() * (theta - start) * (theta + start)).sum() / 2
+        slope = (self.remaining_gradient + self.forgotten_gradient).double()
+        return float(losses + decay - slope @ (theta - start))
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,9 @@ class Outcome:
         theta: The new parameters.
         solve: How a linear system was solved, where one was.
         details: Settings and counts worth keeping in the receipt, JSON values only.
-        buffers: Buffers of the new model (BatchNorm statistics), where they changed.
+        buffers: Buffers of the new model, where the method trained them; otherwise running statistics are refreshed
+            on the remaining graph.
+        refresh: Whether that refresh is wanted.
         warnings: What the user should know.
     """
 
@@ -100,6 +106,7 @@ class Outcome:
     solve: SolveReport | None = None
     details: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, torch.Tensor] | None = None
+    refresh: bool = True
     warnings: tuple[str, ...] = ()
 
 

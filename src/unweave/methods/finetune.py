@@ -1,6 +1,7 @@
 """Fine-tune on the remaining graph: the control that published comparisons leave out."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,8 +33,10 @@ class Finetune(Method):
     def __post_init__(self) -> None:
         if self.epochs is not None and self.seconds is not None:
             raise MethodError("give epochs or seconds to fine-tune, not both")
-        if (self.epochs is not None and self.epochs < 1) or (self.seconds is not None and not self.seconds > 0):
-            raise MethodError(f"epochs and seconds must be positive, got {self.epochs} and {self.seconds}")
+        for option in ("epochs", "seconds", "lr"):
+            value = getattr(self, option)
+            if value is not None and not 0 < value < math.inf:
+                raise MethodError(f"{option} must be positive, got {value}")
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a copy of the model further."""

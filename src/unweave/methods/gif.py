@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unweave.methods.base import Problem
 from unweave.methods.registry import register
-from unweave.methods.step import InfluenceStep
+from unweave.methods.step import InfluenceStep, Verdict
 
 __all__ = ["GIF"]
 
@@ -23,12 +23,21 @@ class GIF(InfluenceStep):
     """
 
     name: ClassVar[str] = "gif"
+    at_rest: ClassVar[str] = (
+        "no training node's loss changes, so the parameters are already those of the remaining graph"
+    )
 
     def vector(self, problem: Problem) -> Tensor:
-        """∇ΔL(θ0) over the influenced region."""
+        """∇ΔL(θ0)."""
         return problem.forgotten_gradient
 
-    def holds(self, problem: Problem, x: Tensor, promised: float) -> bool:
-        """Q falls by at least a quarter of what the quadratic model promised."""
+    def judge(self, problem: Problem, x: Tensor, promised: float) -> Verdict:
+        """Q must fall by a quarter of what the quadratic model promised, and its gradient should not grow.
+
+        The gradient grows along negative curvature however short the step, so that alone is no reason to refuse.
+        """
         point = problem.remaining.at(problem.theta + x)
-        return problem.local_change(point, problem.local_gradient(point)) <= promised / 4
+        if problem.local_change(point) > promised / 4:
+            return Verdict.BAD
+        grows = float(problem.local_gradient(point).norm()) > float(problem.forgotten_gradient.norm())
+        return Verdict.FAIR if grows else Verdict.GOOD

@@ -23,6 +23,7 @@ class IF(InfluenceStep):
     """
 
     name: ClassVar[str] = "if"
+    at_rest: ClassVar[str] = "no training node is touched directly, so IF leaves the parameters as they are"
 
     def vector(self, problem: Problem) -> Tensor:
         """Gradient of the original loss of the touched training nodes."""

@@ -19,4 +19,4 @@ class Nothing(Method):
     def forget(self, problem: Problem) -> Outcome:
         """Return θ0."""
         note = "method 'none' forgets nothing: the parameters still depend on the removed data"
-        return Outcome(problem.theta.clone(), warnings=(note,))
+        return Outcome(problem.theta.clone(), refresh=False, warnings=(note,))

@@ -1,5 +1,6 @@
 """Find methods by name. Third parties add theirs with :func:`register` or a package entry point."""
 
+import warnings
 from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -61,5 +62,9 @@ def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = 
 
 def _load_entry_points() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
-        if entry.name not in _METHODS:
+        if entry.name in _METHODS:
+            continue
+        try:
             register(entry.load())
+        except Exception as error:  # somebody else's package must not take every other method down
+            warnings.warn(f"the method {entry.name!r} of {entry.value} cannot be loaded: {error}", stacklevel=2)

@@ -1,6 +1,7 @@
 """Retrain from scratch on the remaining graph: the reference for everything else."""
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,8 +9,8 @@ from typing import Any, ClassVar
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.errors import ModelError
-from unweave.fitting import Recipe, fit, reinitialise, seeded
+from unweave.errors import MethodError
+from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.objective import flatten
@@ -25,8 +26,8 @@ class Retrain(Method):
     Attributes:
         epochs: Epochs of full-batch Adam.
         lr: Its learning rate.
-        trainer: Your own training: called with a copy of the model and the remaining graph, it trains
-            the model from scratch in place. ``epochs`` and ``lr`` are then not used.
+        trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
+            have been erased (NaN), and the remaining graph, it draws new weights and trains in place.
     """
 
     name: ClassVar[str] = "retrain"
@@ -34,22 +35,23 @@ class Retrain(Method):
     lr: float = 0.01
     trainer: Callable[[nn.Module, Data], None] | None = None
 
+    def __post_init__(self) -> None:
+        if not (self.epochs >= 1 and 0 < self.lr < math.inf):
+            raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
+
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
         model = copy.deepcopy(problem.remaining.model)
+        details: dict[str, Any]
         with seeded(problem.seed, problem.meter.device):
             if self.trainer is not None:
-                before = flatten(model)
+                spoil(model)
                 self.trainer(model, problem.removal.data)
-                if bool((flatten(model) == before).all()):
-                    raise ModelError("trainer= left the model as it was; it must train the model it is given, in place")
-                details: dict[str, Any] = {"trainer": getattr(self.trainer, "__qualname__", repr(self.trainer))}
+                refuse_spoilt(model, "trainer= is given a model whose weights were erased and must draw them anew")
+                details = {"trainer": getattr(self.trainer, "__qualname__", type(self.trainer).__name__)}
             else:
                 reinitialise(model)
-                details = {
-                    "epochs": fit(model, problem.remaining, lr=self.lr, epochs=self.epochs),
-                    "lr": self.lr,
-                }
+                details = {"epochs": fit(model, problem.remaining, lr=self.lr, epochs=self.epochs), "lr": self.lr}
         return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()))
 
     @classmethod

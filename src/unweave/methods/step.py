@@ -1,8 +1,9 @@
 """One influence step, θ̂ = θ0 + (H + δI)⁻¹ v: what GIF and IF share. They differ in v alone."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -11,13 +12,24 @@ from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.solvers import Operator, SolveReport, conjugate_gradients, largest_eigenvalue, neumann
 
-__all__ = ["DAMPING_SHARE", "InfluenceStep"]
+__all__ = ["DAMPING_SHARE", "InfluenceStep", "Verdict"]
 
 DAMPING_SHARE = 0.01
 """Damping by default, as a share of the largest curvature eigenvalue."""
 
+SPECTRUM_STEPS = 8
+"""Products spent on that eigenvalue."""
+
 DAMPING_TRIES = 7
 """Damping is raised tenfold at most so often less one."""
+
+
+class Verdict(Enum):
+    """What a step is worth once it has been tried."""
+
+    GOOD = "it keeps its promise"
+    FAIR = "it lowers the objective, but something is left to wish for"
+    BAD = "it does not lower the objective as promised"
 
 
 @dataclass(frozen=True)
@@ -30,11 +42,13 @@ class InfluenceStep(Method):
         solver: ``"cg"``, conjugate gradients, or ``"neumann"``, the paper's recursion.
         iterations: At most 200 (cg) or exactly 100 (neumann) by default.
         damping: cg only. Added to the curvature; by default 1 % of its largest eigenvalue, and for GIF ten times
-            more as often as the step does not lower the local objective by a quarter of what it promised.
+            more as often as the step does not lower the local objective by a quarter of what it promised, or
+            leaves a larger gradient than it found.
         tolerance: cg only. Relative residual to reach, 1e-4 by default.
         scale: neumann only, and needed there. 1/λ of the paper.
     """
 
+    at_rest: ClassVar[str]
     curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
     graph: Literal["remaining", "original"] = "remaining"
     solver: Literal["cg", "neumann"] = "cg"
@@ -56,17 +70,20 @@ class InfluenceStep(Method):
         for option in idle:
             if getattr(self, option) is not None:
                 raise MethodError(f"{option} does nothing with solver={self.solver!r}; leave it out")
-        bounds = {"iterations": 1, "damping": 0, "tolerance": 0, "scale": 0}
-        for option, least in bounds.items():
+        for option in ("iterations", "damping", "tolerance", "scale"):
             value = getattr(self, option)
-            if value is not None and not (least <= value < float("inf") and (value > 0 or option == "damping")):
-                raise MethodError(f"{option} must be a positive number, got {value!r}")
+            number = isinstance(value, int if option == "iterations" else int | float) and value < float("inf")
+            if value is not None and not (number and (value > 0 or (value == 0 and option == "damping"))):
+                kind = "whole number" if option == "iterations" else "number"
+                raise MethodError(f"{option} must be a positive {kind}, got {value!r}")
+        if self.tolerance is not None and self.tolerance >= 1:
+            raise MethodError(f"tolerance must be below 1, got {self.tolerance}: no step at all would satisfy it")
 
     @abstractmethod
     def vector(self, problem: Problem) -> Tensor:
         """The right-hand side v."""
 
-    def holds(self, problem: Problem, x: Tensor, promised: float) -> bool:
+    def judge(self, problem: Problem, x: Tensor, promised: float) -> Verdict:
         """Whether a step does what its quadratic model promised; damping that was not given is raised until it does.
 
         Args:
@@ -74,15 +91,14 @@ class InfluenceStep(Method):
             x: The step.
             promised: The change of the objective that the model predicts, below 0.
         """
-        return True
+        return Verdict.GOOD
 
     def forget(self, problem: Problem) -> Outcome:
         """Solve for the step and take it."""
         v = self.vector(problem)
         details = {"curvature": self.curvature, "curvature_on": f"{self.graph} graph"}
         if not bool(v.any()):
-            note = "no training node's loss changes, so the parameters are already those of the remaining graph"
-            return Outcome(problem.theta.clone(), details=details, warnings=(note,))
+            return Outcome(problem.theta.clone(), details=details, warnings=(self.at_rest,))
         at = problem.at_remaining if self.graph == "remaining" else problem.at_original
         operator = CURVATURES[self.curvature](at)
         if self.solver == "neumann":
@@ -93,17 +109,26 @@ class InfluenceStep(Method):
 
     def _damped(self, problem: Problem, operator: Operator, v: Tensor) -> tuple[Tensor, SolveReport]:
         """Conjugate gradients with the damping given, or with one that the step itself confirms."""
-        damping = self.damping
+        damping, spent = self.damping, 0
         if damping is None:
-            damping = DAMPING_SHARE * max(largest_eigenvalue(operator, v), 0.0)
+            damping = DAMPING_SHARE * max(largest_eigenvalue(operator, v, steps=SPECTRUM_STEPS), 1e-6)
+            spent = SPECTRUM_STEPS
+        fair: tuple[Tensor, SolveReport] | None = None
         for _ in range(DAMPING_TRIES):
             x, report = conjugate_gradients(
                 operator, v, damping=damping, tolerance=self.tolerance or 1e-4, iterations=self.iterations or 200
             )
-            promised = -float(v @ x + damping * (x @ x)) / 2
-            if self.damping is not None or self.holds(problem, x, promised):
+            spent += report.products
+            if self.damping is not None:
                 return x, report
+            verdict = self.judge(problem, x, promised=-float(v @ x + damping * (x @ x)) / 2)
+            if verdict is Verdict.GOOD:
+                return x, replace(report, products=spent)
+            if verdict is Verdict.FAIR and fair is None:
+                fair = x, report
             damping *= 10
+        if fair is not None:
+            return fair[0], replace(fair[1], products=spent)
         raise NoProgressError(
             f"no step of any length lowers the local objective (damping raised to {damping / 10:.3g}); is the model "
             "trained on this graph, with this loss and weight_decay? If so use method='finetune' or 'retrain'"

@@ -33,12 +33,11 @@ def conjugate_gradients(
     residual = v.clone()
     direction = residual.clone()
     quotients: list[float] = []
-    done = 0
-    products = 0
+    done = products = 0
+    true = False  # whether the residual at hand was recomputed from x
     while done < iterations:
         if float(residual.norm()) <= target:
-            residual = v - operator(x) - damping * x
-            products += 1
+            residual, products, true = v - operator(x) - damping * x, products + 1, True
             if float(residual.norm()) <= target:
                 break
             direction = residual.clone()
@@ -65,8 +64,9 @@ def conjugate_gradients(
         x = x + step * direction
         residual = residual - step * image
         direction = residual + (residual @ residual) / old * direction
-        done += 1
-    residual = v - operator(x) - damping * x
+        done, true = done + 1, False
+    if not true:
+        residual, products = v - operator(x) - damping * x, products + 1
     achieved = relative(residual, v)
     converged = achieved <= tolerance
     warning = (
@@ -77,7 +77,7 @@ def conjugate_gradients(
         solver="cg",
         settings={"damping": damping, "tolerance": tolerance, "iterations": iterations},
         iterations=done,
-        products=products + 1,
+        products=products,
         relative_residual=achieved,
         converged=converged,
         smallest_curvature=min(quotients, default=None),
