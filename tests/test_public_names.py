@@ -11,9 +11,9 @@ SOURCE = Path(unweave.__file__).parent
 def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
         "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError", "EmptyRequestError", "IntegrityError",
-        "MethodError", "ModelError", "NegativeCurvatureError", "NoProgressError", "Receipt", "Recipe", "Request",
-        "RequestError", "Run", "RunError", "SolverError", "Unlearned", "UnweaveError", "compare", "draw", "load",
-        "losses", "methods", "models", "split", "train", "unlearn",
+        "MethodError", "ModelError", "NegativeCurvatureError", "NoProgressError", "Polished", "Prepared", "Receipt",
+        "Recipe", "Request", "RequestError", "Run", "RunError", "SolverError", "Unlearned", "UnweaveError", "compare",
+        "draw", "load", "losses", "methods", "models", "polish", "prepare", "split", "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
 

@@ -28,6 +28,8 @@ from unweave.errors import (
 )
 from unweave.experiments.compare import compare
 from unweave.fitting import Recipe
+from unweave.polishing import Polished, polish
+from unweave.prepared import Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.run import Run
@@ -47,6 +49,8 @@ __all__ = [
     "ModelError",
     "NegativeCurvatureError",
     "NoProgressError",
+    "Polished",
+    "Prepared",
     "Receipt",
     "Recipe",
     "Request",
@@ -62,6 +66,8 @@ __all__ = [
     "losses",
     "methods",
     "models",
+    "polish",
+    "prepare",
     "split",
     "train",
     "unlearn",

@@ -26,12 +26,14 @@ class Recipe:
         epochs: Full-batch epochs.
         lr: Learning rate.
         weight_decay: Adam's ``weight_decay``, on every parameter.
+        forgettable: Whether training ends at a minimum of the objective (:mod:`unweave.polishing`).
     """
 
     seed: int = 0
     epochs: int = 100
     lr: float = 0.01
     weight_decay: float = 1e-4
+    forgettable: bool = False
 
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):

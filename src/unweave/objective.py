@@ -107,6 +107,15 @@ class Objective:
         """Evaluate the model at θ, keeping what derivatives need."""
         return Point(self, theta)
 
+    def of(self, model: nn.Module) -> "Objective":
+        """The same objective for another module of the same architecture, with its own buffers."""
+        return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
+
+    def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
+        """L(θ) and ∇L(θ)."""
+        point = self.at(theta)
+        return point.value, point.gradient()
+
     def node_losses(self, outputs: Tensor) -> Tensor:
         """The loss of each training node."""
         try:

@@ -29,17 +29,21 @@ from unweave.errors import RequestError, RunError
 from unweave.fitting import Recipe
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
+from unweave.meter import Meter
 from unweave.methods import Method
+from unweave.methods.registry import ready_for
 from unweave.metrics import score
 from unweave.models import MODELS
-from unweave.objective import Forward, call
+from unweave.objective import Forward, Objective, call, decay_vector, flatten
+from unweave.prepared import Prepared
 from unweave.receipt import Receipt
 from unweave.request import Request
-from unweave.unlearning import unlearn
+from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["Run"]
 
 FORMAT = "unweave-run-1"
+STATE = ("prepared.safetensors", "prepared.json")
 PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 
@@ -53,6 +57,7 @@ class Run:
         recipe: How the model was trained.
         metrics: Scores on the three masks.
         receipts: One for each request carried out, oldest first.
+        prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
         loss: Per-node loss it was trained with.
         forward: How the model is called.
     """
@@ -62,6 +67,7 @@ class Run:
     recipe: Recipe
     metrics: Mapping[str, float]
     receipts: tuple[Receipt, ...] = ()
+    prepared: Prepared | None = None
     loss: Loss = cross_entropy
     forward: Forward = call
 
@@ -92,14 +98,34 @@ class Run:
             seed=self.recipe.seed,
             allow_class_loss=allow_class_loss,
             recipe=self.recipe,
-            **options,
+            **(ready_for(method, self.prepared) | options),
         )
-        metrics = score(done.model, done.data, self.loss, self.forward)
-        return replace(self, model=done.model, data=done.data, metrics=metrics, receipts=(*self.receipts, done.receipt))
+        return replace(
+            self,
+            model=done.model,
+            data=done.data,
+            metrics=score(done.model, done.data, self.loss, self.forward),
+            receipts=(*self.receipts, done.receipt),
+            prepared=self._aged(done),
+        )
+
+    def _aged(self, done: Unlearned) -> Prepared | None:
+        """The prepared state for the new model: its curvature one request older, its gradient new."""
+        if self.prepared is None:
+            return None
+        decay = decay_vector(done.model, self.recipe.weight_decay)
+        meter = Meter(done.data.x.device)
+        objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
+        return self.prepared.moved(done.model, *objective.evaluate(flatten(done.model)))
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""
-        return replace(self, model=copy.deepcopy(self.model).to(device), data=copy.copy(self.data).to(device))
+        return replace(
+            self,
+            model=copy.deepcopy(self.model).to(device),
+            data=copy.copy(self.data).to(device),
+            prepared=None if self.prepared is None else self.prepared.to(device),
+        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run to a folder, whole or not at all.
@@ -165,6 +191,7 @@ class Run:
             receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
             requests = [Request.from_dict(receipt.request) for receipt in receipts]
             module = _module(path, config["model"], model)
+            prepared = Prepared.from_files(files) if "prepared.json" in files else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
             raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
@@ -192,6 +219,7 @@ class Run:
             recipe=recipe,
             metrics=metrics,
             receipts=receipts,
+            prepared=prepared,
             loss=loss,
             forward=forward,
         )
@@ -225,6 +253,8 @@ class Run:
             "split.json": _json(split),
             "metrics.json": _json(dict(self.metrics)),
         }
+        if self.prepared is not None:
+            files |= self.prepared.to_files()
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = _json(receipt.to_dict())
         return files
@@ -262,7 +292,7 @@ def _manifest(path: Path) -> dict[str, str]:
         raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
     if manifest.get("format") != FORMAT:
         raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
-    strange = [n for n in files if n not in PARTS and not re.fullmatch(r"receipts/\d{4}\.json", n)]
+    strange = [n for n in files if n not in (*PARTS, *STATE) and not re.fullmatch(r"receipts/\d{4}\.json", n)]
     missing = [n for n in PARTS if n not in files]
     if strange or missing:
         raise RunError(f"{path / 'manifest.json'} names {strange or 'too few files'}: this is not a run")

@@ -247,10 +247,7 @@ def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
 
 def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, Any]:
     """How well the returned model solves the local problem, and warnings where it does not."""
-    remaining = problem.remaining
-    point = Objective(model, remaining.data, remaining.loss, remaining.decay, remaining.forward, remaining.meter).at(
-        outcome.theta
-    )
+    point = problem.remaining.of(model).at(outcome.theta)
     size = float(problem.forgotten_gradient.norm())
     left, change = float(problem.local_gradient(point).norm()), problem.local_change(point)
     if not math.isfinite(left + change):

@@ -22,6 +22,11 @@ class TestGifByNeumann(MethodContract):
     options: ClassVar = {"graph": "original", "solver": "neumann", "scale": 200.0}
 
 
+class TestGifContinued(MethodContract):
+    method = "gif"
+    options: ClassVar = {"steps": 5}
+
+
 class TestIf(MethodContract):
     method = "if"
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import DataName, Device, Epochs, Json, LearningRate, ModelName, Root, WeightDecay
+from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     comparison_table,
     out as console,
@@ -40,7 +40,8 @@ def compare(
     plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
     epochs: Epochs = 100,
     lr: LearningRate = 0.01,
-    weight_decay: WeightDecay = 1e-4,
+    weight_decay: WeightDecay = None,
+    forgettable: Forgettable = False,
     device: Device = "cpu",
     root: Root = None,
     json: Json = False,
@@ -60,6 +61,7 @@ def compare(
             epochs=epochs,
             lr=lr,
             weight_decay=weight_decay,
+            forgettable=forgettable,
             device=device,
             root=root,
             progress=progress,
@@ -77,8 +79,9 @@ def compare(
 def show_comparison(result: Comparison) -> None:
     """Print the table and what it lets one say."""
     config = result.config
+    way = "trained to a minimum" if config["forgettable"] else "ordinary training"
     say(
-        f"{config['model']} on {config['data']}, forgetting {config['forget']}, {config['seeds']} seeds; "
+        f"{config['model']} on {config['data']}, {way}, forgetting {config['forget']}, {config['seeds']} seeds; "
         f"fine-tuning runs {config['finetune']}"
     )
     say()

@@ -40,7 +40,7 @@ def show(
     )
     say(
         f"{'Trained':<11}{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, "
-        f"seed {recipe.seed}"
+        f"seed {recipe.seed}" + (", then to a minimum" if recipe.forgettable else "")
     )
     say(f"{'Scores':<11}" + ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items()))
     say(f"{'Requests':<11}{len(opened.receipts)}")

@@ -10,6 +10,7 @@ from unweave.cli.options import (
     DataName,
     Device,
     Epochs,
+    Forgettable,
     Json,
     LearningRate,
     ModelName,
@@ -34,7 +35,8 @@ def train(
     seed: Seed = 0,
     epochs: Epochs = 100,
     lr: LearningRate = 0.01,
-    weight_decay: WeightDecay = 1e-4,
+    weight_decay: WeightDecay = None,
+    forgettable: Forgettable = False,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder when it exists.")] = False,
@@ -49,11 +51,24 @@ def train(
     graph = load(data, seed=seed, root=root).to(where)
     module = models.MODELS[model](graph.num_features, graph.num_classes).to(where)
     with progress_bar("training") as progress:
-        run = train_model(module, graph, seed=seed, epochs=epochs, lr=lr, weight_decay=weight_decay, progress=progress)
+        run = train_model(
+            module,
+            graph,
+            seed=seed,
+            epochs=epochs,
+            lr=lr,
+            weight_decay=weight_decay,
+            forgettable=forgettable,
+            progress=progress,
+        )
     run.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(run.metrics)})
     else:
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
         say(f"trained {model} on {data}: {scores}")
+        if run.prepared is not None:
+            before, after = run.metrics["gradient_norm_before_polish"], run.metrics["gradient_norm"]
+            reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"
+            say(f"polished: gradient {before:.3g} → {after:.3g}, weight decay {run.recipe.weight_decay:g}; {reached}")
         say(f"wrote {out}")

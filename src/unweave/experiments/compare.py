@@ -10,7 +10,7 @@ of the first seed are also trained from every other seed.
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -27,6 +27,7 @@ from unweave.fitting import Progress, Recipe
 from unweave.graph import remove
 from unweave.meter import find_device
 from unweave.methods import available
+from unweave.methods.registry import ready_for
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS
 from unweave.receipt import Receipt, environment
@@ -91,7 +92,8 @@ def compare(
     seeds: int = 5,
     epochs: int = 100,
     lr: float = 0.01,
-    weight_decay: float = 1e-4,
+    weight_decay: float | None = None,
+    forgettable: bool = False,
     device: str = "cpu",
     root: str | Path | None = None,
     progress: Progress | None = None,
@@ -106,7 +108,8 @@ def compare(
         seeds: How many.
         epochs: Of the training and of retraining.
         lr: Learning rate.
-        weight_decay: Weight decay.
+        weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
+        forgettable: Train every model, retrained ones too, to a minimum.
         device: ``cpu`` or ``cuda``.
         root: Data folder.
         progress: Called with (trials done, trials).
@@ -120,8 +123,13 @@ def compare(
         raise DataError(f"seeds must be at least 1, got {seeds}")
     make_data = _data_maker(data, root)
     make_model = _model_maker(model)
-    recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay)
-    setting = _Setting(make_data, make_model, forget, order, tested, recipe, find_device(device))
+    where = find_device(device)
+    if weight_decay is None:
+        first = make_data(0).to(where)
+        chosen = train(_build(make_model, first, where), first, epochs=epochs, lr=lr, forgettable=forgettable)
+        weight_decay = chosen.recipe.weight_decay
+    recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
+    setting = _Setting(make_data, make_model, forget, order, tested, recipe, where)
 
     plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds)]
     setting.warm_up()
@@ -142,6 +150,7 @@ def compare(
             "epochs": epochs,
             "lr": lr,
             "weight_decay": weight_decay,
+            "forgettable": forgettable,
             "device": device,
             "finetune": f"as long as {tested[-1]}" if tested else "for 10 epochs",
         },
@@ -174,7 +183,7 @@ class _Setting:
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data = self.make_data(0).to(self.device)
-        short = Recipe(epochs=3, lr=self.recipe.lr, weight_decay=self.recipe.weight_decay)
+        short = replace(self.recipe, epochs=3, forgettable=False)
         run = self._train(data, short)
         request = draw(self.forget, data, seed=0)
         for name in self.order:
@@ -185,7 +194,7 @@ class _Setting:
 
     def trial(self, split_seed: int, train_seed: int) -> _Trial:
         data = self.make_data(split_seed).to(self.device)
-        recipe = Recipe(**{**asdict(self.recipe), "seed": train_seed})
+        recipe = replace(self.recipe, seed=train_seed)
         run = self._train(data, recipe)
         request = draw(self.forget, data, seed=split_seed)
         trial = _Trial()
@@ -220,7 +229,7 @@ class _Setting:
                 "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
                 "residual_influence": receipt.residual_influence,
                 "seconds": spent,
-                "prepare_seconds": 0.0,
+                "prepare_seconds": run.prepared.seconds if run.prepared and name in self.tested else 0.0,
                 "cost": spent / training,
                 "passes": float(receipt.passes),
                 "peak_mib": receipt.peak_mib,
@@ -228,14 +237,12 @@ class _Setting:
         return trial
 
     def _train(self, data: Data, recipe: Recipe) -> Run:
-        classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-        model = self.make_model(data.num_features, classes).to(self.device)
-        return train(model, data, **asdict(recipe))
+        return train(_build(self.make_model, data, self.device), data, **asdict(recipe))
 
     def _unlearn(
         self, run: Run, request: Request, name: str, seconds: float | None = None, seed: int | None = None
     ) -> Unlearned:
-        options: dict[str, Any] = {} if seconds is None else {"seconds": seconds}
+        options = ready_for(name, run.prepared) | ({} if seconds is None else {"seconds": seconds})
         return unlearn(
             run.model,
             run.data,
@@ -309,6 +316,11 @@ def _mean_std(values: list[float | None]) -> tuple[float | None, float | None]:
     if not known:
         return None, None
     return fmean(known), stdev(known) if len(known) > 1 else 0.0
+
+
+def _build(make: MakeModel, data: Data, device: torch.device) -> nn.Module:
+    classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
+    return make(data.num_features, classes).to(device)
 
 
 def _data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:

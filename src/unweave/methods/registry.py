@@ -60,6 +60,12 @@ def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = 
     return cls(**options) if recipe is None else cls.from_recipe(recipe, **options)
 
 
+def ready_for(method: str | Method, prepared: object) -> dict[str, Any]:
+    """``{"prepared": prepared}`` for a method, given by name, that takes it."""
+    takes = isinstance(method, str) and method in available() and "prepared" in _METHODS[method].__dataclass_fields__
+    return {"prepared": prepared} if takes and prepared is not None else {}
+
+
 def _load_entry_points() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name in _METHODS:

@@ -14,6 +14,7 @@ from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, sp
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.objective import flatten
+from unweave.polishing import POLISH, polish_objective
 
 __all__ = ["Retrain"]
 
@@ -26,6 +27,7 @@ class Retrain(Method):
     Attributes:
         epochs: Epochs of full-batch Adam.
         lr: Its learning rate.
+        forgettable: Polish to a minimum afterwards, as a forgettable model was.
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
             have been erased (NaN), and the remaining graph, it draws new weights and trains in place.
     """
@@ -33,6 +35,7 @@ class Retrain(Method):
     name: ClassVar[str] = "retrain"
     epochs: int = 100
     lr: float = 0.01
+    forgettable: bool = False
     trainer: Callable[[nn.Module, Data], None] | None = None
 
     def __post_init__(self) -> None:
@@ -52,9 +55,12 @@ class Retrain(Method):
             else:
                 reinitialise(model)
                 details = {"epochs": fit(model, problem.remaining, lr=self.lr, epochs=self.epochs), "lr": self.lr}
+                if self.forgettable:
+                    spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
+                    details |= {"polished": True, "evaluations": spent["evaluations"]}
         return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()))
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
         """Retrain by the recipe of the first training."""
-        return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, **options})
+        return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})

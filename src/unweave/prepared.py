@@ -1,0 +1,133 @@
+"""What every request needs, computed once after training: the top of the curvature at θ0 and the gradient there."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave._digest import tensor_digest
+from unweave.curvature import GaussNewton
+from unweave.losses import Loss, cross_entropy
+from unweave.meter import Meter
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
+from unweave.solvers import LowRank, low_rank
+from unweave.validation import check_data, check_labels, check_model, check_outputs
+
+__all__ = ["Prepared", "prepare"]
+
+FACTS = ("objective", "parameters", "age", "seconds", "passes")
+AT_MINIMUM = 2e-3
+"""A model is at a minimum when going on would lower its objective by less than this share."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The state that makes a request cheap. It still depends on everything the model was trained on.
+
+    Attributes:
+        curvature: The largest eigenpairs of the Gauss-Newton matrix of L0 at θ0.
+        gradient: ∇L0(θ0).
+        objective: L0(θ0).
+        parameters: Digest of θ0; the state serves no other model.
+        age: Requests carried out since the curvature was computed.
+        seconds: What preparing took.
+        passes: Sweeps over the graph it took.
+    """
+
+    curvature: LowRank
+    gradient: Tensor
+    objective: float
+    parameters: str
+    age: int = 0
+    seconds: float = 0.0
+    passes: int = 0
+
+    @property
+    def stationarity(self) -> float:
+        """By how much the objective would still fall, as a share of it, by its own quadratic model."""
+        fall = float(self.gradient @ self.curvature.solve(self.gradient)) / 2
+        return fall / max(abs(self.objective), 1e-30)
+
+    @property
+    def at_minimum(self) -> bool:
+        """Whether training ended at a minimum, as the theory of influence assumes."""
+        return self.stationarity <= AT_MINIMUM
+
+    def to(self, device: torch.device) -> "Prepared":
+        """The same state on another device."""
+        curvature = LowRank(self.curvature.values.to(device), self.curvature.vectors.to(device))
+        return replace(self, curvature=curvature, gradient=self.gradient.to(device))
+
+    def to_files(self) -> dict[str, bytes]:
+        """The state as two files of a run."""
+        tensors = {"values": self.curvature.values, "vectors": self.curvature.vectors, "gradient": self.gradient}
+        facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
+        return {
+            "prepared.safetensors": save({key: value.cpu().contiguous() for key, value in tensors.items()}),
+            "prepared.json": (json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(),
+        }
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes]) -> "Prepared":
+        """Read what :meth:`to_files` wrote."""
+        tensors, facts = load(files["prepared.safetensors"]), json.loads(files["prepared.json"])
+        curvature = LowRank(tensors["values"], tensors["vectors"])
+        return cls(curvature, tensors["gradient"], **{key: facts[key] for key in FACTS})
+
+    def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
+        """The state for a model that has just forgotten: the curvature is kept and is one request older."""
+        return replace(
+            self,
+            gradient=gradient,
+            objective=objective,
+            parameters=tensor_digest(model.named_parameters()),
+            age=self.age + 1,
+        )
+
+
+def prepare(
+    model: nn.Module,
+    data: Data,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss = cross_entropy,
+    forward: Forward = call,
+    rank: int = 32,
+) -> Prepared:
+    """Compute once, after training, what every request needs.
+
+    Args:
+        model: The trained module.
+        data: The graph it was trained on.
+        weight_decay: What it was trained with.
+        loss: Per-node loss it was trained with.
+        forward: How to call it.
+        rank: Eigenpairs to keep.
+    """
+    check_data(data)
+    check_model(model, data)
+    model.eval()
+    with torch.no_grad():
+        check_labels(data, loss, check_outputs(forward(model, data), data))
+    meter = Meter(data.x.device)
+    objective = Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
+    return prepare_objective(objective, flatten(model), rank=rank)
+
+
+def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
+    """The same for an objective that has been checked already, at parameters its module holds."""
+    start, passes = objective.meter.now(), objective.meter.passes
+    point = objective.at(theta)
+    curvature = low_rank(GaussNewton(point), theta, rank=rank)
+    return Prepared(
+        curvature=curvature,
+        gradient=point.gradient(),
+        objective=point.value,
+        parameters=tensor_digest(objective.model.named_parameters()),
+        seconds=objective.meter.now() - start,
+        passes=objective.meter.passes - passes,
+    )
