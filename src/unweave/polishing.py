@@ -10,18 +10,15 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 from torch_geometric.data import Data
 
 from unweave.curvature import GaussNewton
 from unweave.fitting import Progress
 from unweave.losses import Loss, cross_entropy
-from unweave.meter import Meter
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten, load_flat
-from unweave.prepared import Prepared, prepare_objective
+from unweave.objective import Forward, Objective, WeightDecay, call, flatten, load_flat
+from unweave.prepared import Prepared, checked_objective, prepare_objective
 from unweave.solvers import low_rank, minimise
-from unweave.validation import check_data, check_labels, check_model, check_outputs
 
 __all__ = ["POLISH", "Polished", "polish", "polish_objective"]
 
@@ -71,12 +68,8 @@ def polish(
         evaluations: At most so many gradients.
         progress: Called with (evaluations done, evaluations).
     """
-    check_data(data)
-    check_model(model, data)
-    own = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        check_labels(data, loss, check_outputs(forward(own, data), data))
-    objective = Objective(own, data, loss, decay_vector(own, weight_decay), forward, Meter(data.x.device))
+    own = copy.deepcopy(model)
+    objective = checked_objective(own, data, weight_decay, loss, forward)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
     return Polished(own, prepared, report | {"stationarity": prepared.stationarity})

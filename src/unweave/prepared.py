@@ -1,5 +1,6 @@
 """What every request needs, computed once after training: the top of the curvature at θ0 and the gradient there."""
 
+import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from unweave.objective import Forward, Objective, WeightDecay, call, decay_vecto
 from unweave.solvers import LowRank, low_rank
 from unweave.validation import check_data, check_labels, check_model, check_outputs
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "checked_objective", "prepare", "prepare_objective"]
 
 FACTS = ("objective", "parameters", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
@@ -108,14 +109,19 @@ def prepare(
         forward: How to call it.
         rank: Eigenpairs to keep.
     """
+    own = copy.deepcopy(model)
+    return prepare_objective(checked_objective(own, data, weight_decay, loss, forward), flatten(own), rank=rank)
+
+
+def checked_objective(
+    model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward
+) -> Objective:
+    """The objective of a trained module, once the module and the graph have passed every check."""
     check_data(data)
     check_model(model, data)
-    model.eval()
     with torch.no_grad():
-        check_labels(data, loss, check_outputs(forward(model, data), data))
-    meter = Meter(data.x.device)
-    objective = Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
-    return prepare_objective(objective, flatten(model), rank=rank)
+        check_labels(data, loss, check_outputs(forward(model.eval(), data), data))
+    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(data.x.device))
 
 
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
