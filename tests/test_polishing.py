@@ -105,11 +105,19 @@ def test_a_prepared_state_serves_only_its_own_model(run: uw.Run, data: Data) -> 
 
 
 def test_options_of_one_step_are_refused_with_several() -> None:
-    for options in ({"damping": 1.0}, {"solver": "neumann", "scale": 9.0}, {"iterations": 5}):
+    several = ({"damping": 1.0}, {"solver": "neumann", "scale": 9.0}, {"iterations": 5}, {"graph": "original"})
+    for options in (*several, {"curvature": "hessian"}):
         with pytest.raises(uw.MethodError, match="belongs to one influence step"):
             uw.methods.GIF(steps=3, **options)  # type: ignore[arg-type]
     with pytest.raises(uw.MethodError, match="steps must be"):
         uw.methods.GIF(steps=0)
+
+
+def test_an_option_of_the_single_step_asks_for_that_step(run: uw.Run, data: Data) -> None:
+    """A forgettable run must not swallow the damping it is given."""
+    receipt = run.forget(uw.draw("edges:0.05", data), damping=50.0).receipts[-1]
+    assert receipt.solve is not None
+    assert receipt.solve["settings"]["damping"] == 50.0
 
 
 def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp_path: Path) -> None:

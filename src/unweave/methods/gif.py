@@ -1,7 +1,7 @@
 """GIF, the graph influence function (Wu et al., WWW'23, Theorem 2), and what it is the first step of."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -37,7 +37,8 @@ class GIF(InfluenceStep):
 
     Attributes:
         steps: Gradients on the remaining graph after the first. By default one influence step, solved for, or up to 15
-            prepared ones while they pay when ``prepared`` says that training ended at a minimum.
+            prepared ones while they pay when ``prepared`` says that training ended at a minimum. An option of the
+            single step (damping, solver, …) asks for that step.
         prepared: What :func:`unweave.prepare` computed once after training. Without it several steps first compute
             the curvature they need, and the receipt says what that cost.
     """
@@ -53,11 +54,14 @@ class GIF(InfluenceStep):
         super().__post_init__()
         if self.steps is not None and not (isinstance(self.steps, int) and self.steps >= 1):
             raise MethodError(f"steps must be a whole number of at least 1, got {self.steps!r}")
-        given = [o for o in ("damping", "tolerance", "scale", "iterations") if getattr(self, o) is not None]
-        if self.steps is not None and self.steps > 1 and (given or self.solver != "cg"):
-            raise MethodError(
-                f"{(given or ['solver'])[0]} belongs to one influence step and does nothing with steps > 1"
-            )
+        if self.steps is not None and self.steps > 1 and self._of_one_step:
+            option = self._of_one_step[0]
+            raise MethodError(f"{option} belongs to one influence step and does nothing with steps > 1; leave it out")
+
+    @property
+    def _of_one_step(self) -> list[str]:
+        """Options given that only the solve of a single influence step knows."""
+        return [f.name for f in fields(InfluenceStep) if getattr(self, f.name) != f.default]
 
     def vector(self, problem: Problem) -> Tensor:
         """∇ΔL(θ0)."""
@@ -79,7 +83,8 @@ class GIF(InfluenceStep):
         ready = self.prepared
         if ready is not None and ready.parameters != tensor_digest(problem.original.model.named_parameters()):
             raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
-        one = ready is None if self.steps == 1 else self.steps is None and (ready is None or not ready.at_minimum)
+        one = ready is None or (self.steps is None and not ready.at_minimum) or bool(self._of_one_step)
+        one = one and (self.steps is None or self.steps == 1)
         if one or not bool(problem.forgotten_gradient.any()):
             return super().forget(problem)
         return self._restart(problem, ready)
