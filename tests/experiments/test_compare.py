@@ -116,3 +116,9 @@ def test_seed_averages_survive_probabilities_that_underflow() -> None:
     other = torch.tensor([[-0.1, -2.3], [-2000.0, 0.0]])
     trial = _Trial(outputs={"retrain": sure, "none": other, "m": sure}, remaining=torch.tensor([True, True]))
     assert _averaged("m", [trial, trial]) == pytest.approx(1)
+
+
+def test_only_a_method_that_uses_the_prepared_state_is_charged_for_it() -> None:
+    result = uw.compare(graphs, small, "edges:0.1", seeds=1, epochs=20, forgettable=True, weight_decay=1e-2)
+    assert result.row("gif")["prepare_seconds_mean"] > 0
+    assert all(row["prepare_seconds_mean"] == 0 for row in result.rows if row["method"] != "gif")

@@ -229,7 +229,7 @@ class _Setting:
                 "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
                 "residual_influence": receipt.residual_influence,
                 "seconds": spent,
-                "prepare_seconds": run.prepared.seconds if run.prepared and name in self.tested else 0.0,
+                "prepare_seconds": run.prepared.seconds if run.prepared and ready_for(name, run.prepared) else 0.0,
                 "cost": spent / training,
                 "passes": float(receipt.passes),
                 "peak_mib": receipt.peak_mib,
