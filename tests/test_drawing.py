@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import unweave as uw
+from unweave.drawing import stage
 from unweave.testing import small_graph
 
 
@@ -48,3 +49,30 @@ def test_bad_specifications_are_refused(spec: str) -> None:
 def test_drawing_nothing_is_refused() -> None:
     with pytest.raises(uw.EmptyRequestError, match="drew nothing"):
         uw.draw("edges:0.000001", small_graph())
+
+
+def test_flipped_labels_are_wrong_and_are_what_is_forgotten() -> None:
+    data = uw.load("demo")
+    poisoned, request = stage("flipped:0.2", data, seed=3)
+    assert request == uw.draw("nodes:0.2", data, seed=3)
+    changed = (poisoned.y != data.y).nonzero().flatten().tolist()
+    assert changed == sorted(request.nodes)
+    assert set(poisoned.y.tolist()) == set(data.y.tolist())
+    assert torch.equal(stage("flipped:0.2", data, seed=3)[0].y, poisoned.y)
+    assert data.train_mask[changed].all()
+
+
+def test_a_request_that_poisons_nothing_leaves_the_graph_alone() -> None:
+    data = small_graph()
+    same, request = stage("edges:0.1", data, seed=1)
+    assert same is data
+    assert request == uw.draw("edges:0.1", data, seed=1)
+
+
+def test_labels_that_cannot_be_flipped_are_refused() -> None:
+    data = small_graph()
+    data.y = data.y.float()[:, None]
+    with pytest.raises(uw.RequestError, match="one class label a node"):
+        stage("flipped:0.2", data)
+    with pytest.raises(uw.RequestError, match="cannot read"):
+        stage("flipped:2", small_graph())

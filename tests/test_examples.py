@@ -30,8 +30,22 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 4
 
 
-def test_benchmark_of_the_backbones(tmp_path: Path) -> None:
-    script = ROOT / "benchmarks" / "backbones.py"
-    run(script, "--data", "demo", "--models", "sgc", "--seeds", "1", "--epochs", "3", "--out", "r", cwd=tmp_path)
-    assert (tmp_path / "r" / "demo-sgc.json").exists()
-    assert "| gif |" in (tmp_path / "r" / "README.md").read_text()
+def test_the_matrix(tmp_path: Path) -> None:
+    script = ROOT / "benchmarks" / "matrix.py"
+    cells = ("--data", "demo", "--models", "sgc", "--forget", "edges:0.05", "--seeds", "1", "--out", "r")
+    run(script, *cells, cwd=tmp_path)
+    page = (tmp_path / "r" / "README.md").read_text()
+    assert page.count("| sgc demo edges:0.05 |") == 3
+    assert "in 1 of 1 cells" in page
+    before = (tmp_path / "r" / "forgettable.jsonl").read_bytes()
+    run(script, *cells, "--page", cwd=tmp_path)
+    assert (tmp_path / "r" / "README.md").read_text() == page
+    assert (tmp_path / "r" / "forgettable.jsonl").read_bytes() == before
+
+
+def test_the_page_of_the_matrix_is_that_of_its_results(tmp_path: Path) -> None:
+    results = ROOT / "benchmarks" / "results" / "matrix"
+    for way in ("ordinary", "forgettable"):
+        (tmp_path / f"{way}.jsonl").write_bytes((results / f"{way}.jsonl").read_bytes())
+    run(ROOT / "benchmarks" / "matrix.py", "--page", "--out", ".", cwd=tmp_path)
+    assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text()

@@ -133,22 +133,42 @@ def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp
     assert twice.receipts[-1].details["prepared"] == "after training, 1 requests ago"
 
 
-def test_weight_decay_is_chosen_on_the_validation_nodes(data: Data) -> None:
-    chosen = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, forgettable=True)
-    assert chosen.recipe.weight_decay in (1e-3, 3e-3)
-    tried = {
-        decay: uw.train(
-            uw.models.SGC(data.num_features, data.num_classes), data, forgettable=True, weight_decay=decay
-        ).metrics["val_f1"]
-        for decay in (1e-3, 3e-3)
-    }
-    assert tried[chosen.recipe.weight_decay] >= max(tried.values()) - 0.005
+def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(data: Data) -> None:
+    def train(decay: float | None) -> uw.Run:
+        model = uw.models.SGC(data.num_features, data.num_classes)
+        return uw.train(model, data, forgettable=True, weight_decay=decay)
+
+    chosen = train(None).recipe.weight_decay
+    tried = {decay: train(decay).metrics["val_f1"] for decay in (3e-2, 1e-2, 3e-3, 1e-3)}
+    best = max(tried.values())
+    error = (best * (1 - best) / int(data.val_mask.sum())) ** 0.5
+    if tried[1e-2] >= best - 0.75 * error:
+        assert chosen == 1e-2
+    else:
+        assert tried[chosen] == best
 
 
-def test_zero_weight_decay_ends_in_an_answer_or_an_error() -> None:
-    data = small_graph()
-    try:
-        run = uw.train(uw.models.GCN(8, 3, hidden=4), data, forgettable=True, weight_decay=0.0)
-    except uw.UnweaveError:
-        return
-    assert torch.isfinite(flatten(run.model)).all()
+def test_a_model_at_a_minimum_is_recognised_without_preparation(run: uw.Run, data: Data) -> None:
+    request = uw.draw("edges:0.05", data)
+    done = uw.unlearn(run.model, data, request, weight_decay=3e-3)
+    assert done.receipt.details["objective"] == "L'"
+    assert done.receipt.details["prepared"].startswith("for this request")
+    assert closed(run, done, run.forget(request, "retrain")) > 0.9
+
+
+def test_what_the_polish_reports(run: uw.Run) -> None:
+    assert run.prepared is not None
+    assert run.metrics["smallest_curvature"] > 0
+    assert run.prepared.bend > -0.01
+    assert run.metrics["stationarity"] < 2e-3
+
+
+@pytest.mark.parametrize("name", ["gat", "gin"])
+def test_gat_and_gin_have_a_form_that_can_forget(name: str, data: Data) -> None:
+    """Measured on the demo graph: GAT +0.99 and GIN +0.97 at weight decay 1e-2."""
+    model = uw.models.build(name, data.num_features, data.num_classes, forgettable=True)
+    run = uw.train(model, data, forgettable=True, weight_decay=1e-2)
+    assert run.prepared is not None
+    assert run.prepared.at_minimum
+    request = uw.draw("edges:0.05", data)
+    assert closed(run, run.forget(request), run.forget(request, "retrain")) > 0.8

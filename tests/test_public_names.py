@@ -12,8 +12,9 @@ def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
         "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError", "EmptyRequestError", "IntegrityError",
         "MethodError", "ModelError", "NegativeCurvatureError", "NoProgressError", "Polished", "Prepared", "Receipt",
-        "Recipe", "Request", "RequestError", "Run", "RunError", "SolverError", "Unlearned", "UnweaveError", "compare",
-        "draw", "load", "losses", "methods", "models", "polish", "prepare", "split", "train", "unlearn",
+        "Recipe", "Rehearsal", "Request", "RequestError", "Run", "RunError", "SolverError", "Unlearned", "UnweaveError",
+        "compare", "draw", "load", "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train",
+        "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
 

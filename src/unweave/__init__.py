@@ -31,6 +31,7 @@ from unweave.fitting import Recipe
 from unweave.polishing import Polished, polish
 from unweave.prepared import Prepared, prepare
 from unweave.receipt import Receipt
+from unweave.rehearsal import Rehearsal, rehearse
 from unweave.request import Request
 from unweave.run import Run
 from unweave.training import train
@@ -53,6 +54,7 @@ __all__ = [
     "Prepared",
     "Receipt",
     "Recipe",
+    "Rehearsal",
     "Request",
     "RequestError",
     "Run",
@@ -68,6 +70,7 @@ __all__ = [
     "models",
     "polish",
     "prepare",
+    "rehearse",
     "split",
     "train",
     "unlearn",

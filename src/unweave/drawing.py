@@ -9,7 +9,9 @@ from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph import is_undirected
 from unweave.request import ALL, KINDS, Request
 
-__all__ = ["draw"]
+__all__ = ["draw", "stage"]
+
+FLIPPED = "flipped"
 
 
 def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
@@ -44,6 +46,34 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         features={row[0]: ALL for row in chosen.get("features", [])},
         labels=tuple(row[0] for row in chosen.get("labels", [])),
     )
+
+
+def stage(spec: str, data: Data, *, seed: int = 0) -> tuple[Data, Request]:
+    """Draw a request for a graph that is yet to be trained on, poisoning the graph first where the request says so.
+
+    Args:
+        spec: As for :func:`draw`, or ``flipped:0.2``: each training node's label is wrong with this probability, and
+            exactly those nodes are to be forgotten.
+        data: The graph, with ``train_mask``.
+        seed: Decides the request, and the wrong labels.
+
+    Returns:
+        The graph to train on (the caller's is untouched) and the request.
+    """
+    kind, _, probability = spec.strip().partition(":")
+    if kind != FLIPPED:
+        return data, draw(spec, data, seed=seed)
+    request = draw(f"nodes:{probability}", data, seed=seed)
+    if data.y.dim() != 1 or data.y.is_floating_point() or int(data.y.max()) < 1:
+        raise RequestError(f"{spec!r} needs one class label a node, of at least two classes, to flip")
+    classes = int(data.y.max()) + 1
+    nodes = torch.tensor(request.nodes)
+    rng = np.random.default_rng([seed, len(KINDS)])
+    shift = torch.from_numpy(rng.integers(1, classes, size=nodes.numel())).to(data.y)
+    poisoned = data.clone()
+    poisoned.y = data.y.clone()
+    poisoned.y[nodes] = (poisoned.y[nodes] + shift) % classes
+    return poisoned, request
 
 
 def _parse(spec: str) -> dict[str, float]:

@@ -14,13 +14,14 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave.curvature import GaussNewton
+from unweave.errors import ModelError
 from unweave.fitting import Progress
 from unweave.losses import Loss, cross_entropy
 from unweave.objective import Forward, Objective, WeightDecay, call, flatten, load_flat
 from unweave.prepared import Prepared, checked_objective, prepare_objective
 from unweave.solvers import low_rank, minimise
 
-__all__ = ["POLISH", "Polished", "polish", "polish_objective"]
+__all__ = ["POLISH", "Polished", "polish", "polish_objective", "refuse_no_decay"]
 
 REFRESH = 60
 """Evaluations after which the curvature is computed anew."""
@@ -39,7 +40,8 @@ class Polished:
     Attributes:
         model: A new model; the caller's is untouched.
         prepared: The state that makes its requests cheap.
-        report: Gradient norms, stationarity, smallest curvature kept, evaluations and passes.
+        report: Gradient norms (absolute, and by :attr:`Prepared.stationarity`), the smallest curvature met along a
+            step, evaluations and passes.
     """
 
     model: nn.Module
@@ -70,9 +72,16 @@ def polish(
     """
     own = copy.deepcopy(model)
     objective = checked_objective(own, data, weight_decay, loss, forward)
+    refuse_no_decay(objective)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
     return Polished(own, prepared, report | {"stationarity": prepared.stationarity})
+
+
+def refuse_no_decay(objective: Objective) -> None:
+    """Without weight decay the minimum may lie at infinity, and there are flat directions to drift along."""
+    if not bool(objective.decay.any()):
+        raise ModelError("a model can be brought to a minimum only with weight_decay above 0; train it with some")
 
 
 def polish_objective(objective: Objective, *, evaluations: int, progress: Progress | None = None) -> dict[str, Any]:
@@ -83,10 +92,9 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
     before, first = value, float(gradient.norm())
     tolerance = TOLERANCE * first
     spent = 0
-    smallest = float("inf")
+    smallest: float | None = None
     while spent < evaluations and float(gradient.norm()) > tolerance:
         curvature = low_rank(GaussNewton(objective.at(theta)), theta)
-        smallest = float(curvature.values[-1])
         theta, found = minimise(
             objective.evaluate,
             theta,
@@ -97,6 +105,8 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
             tolerance=tolerance,
         )
         spent += found.evaluations
+        met = found.smallest_curvature
+        smallest = met if smallest is None else smallest if met is None else min(smallest, met)
         value, gradient = objective.evaluate(theta)
         if progress is not None:
             progress(spent, evaluations)
@@ -108,7 +118,7 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
         "gradient_norm_before": first,
         "objective": value,
         "objective_before": before,
-        "smallest_curvature_kept": smallest if smallest < float("inf") else None,
+        "smallest_curvature": smallest,
         "evaluations": spent,
         "passes": objective.meter.passes - passes,
     }

@@ -11,18 +11,23 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.curvature import GaussNewton
+from unweave.curvature import GaussNewton, Hessian
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
-from unweave.solvers import LowRank, low_rank
-from unweave.validation import check_data, check_labels, check_model, check_outputs
+from unweave.solvers import LowRank, krylov, low_rank, random_like
+from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 
-__all__ = ["Prepared", "checked_objective", "prepare", "prepare_objective"]
+__all__ = ["AT_MINIMUM", "Prepared", "check_calls", "checked_objective", "prepare", "prepare_objective", "stationarity"]
 
-FACTS = ("objective", "parameters", "age", "seconds", "passes")
+FACTS = ("objective", "parameters", "bend", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
 """A model is at a minimum when going on would lower its objective by less than this share."""
+
+SADDLE = -0.01
+"""Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
+
+BEND_PRODUCTS = 20
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Prepared:
         gradient: ∇L0(θ0).
         objective: L0(θ0).
         parameters: Digest of θ0; the state serves no other model.
+        bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
+            a saddle.
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
@@ -43,6 +50,7 @@ class Prepared:
     gradient: Tensor
     objective: float
     parameters: str
+    bend: float = 0.0
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
@@ -50,13 +58,12 @@ class Prepared:
     @property
     def stationarity(self) -> float:
         """By how much the objective would still fall, as a share of it, by its own quadratic model."""
-        fall = float(self.gradient @ self.curvature.solve(self.gradient)) / 2
-        return fall / max(abs(self.objective), 1e-30)
+        return stationarity(self.curvature, self.gradient, self.objective)
 
     @property
     def at_minimum(self) -> bool:
         """Whether training ended at a minimum, as the theory of influence assumes."""
-        return self.stationarity <= AT_MINIMUM
+        return self.stationarity <= AT_MINIMUM and self.bend >= SADDLE
 
     def to(self, device: torch.device) -> "Prepared":
         """The same state on another device."""
@@ -90,6 +97,11 @@ class Prepared:
         )
 
 
+def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:
+    """By how much an objective would still fall, as a share of it, by a quadratic model of it."""
+    return float(gradient @ curvature.solve(gradient)) / 2 / max(abs(objective), 1e-30)
+
+
 def prepare(
     model: nn.Module,
     data: Data,
@@ -119,9 +131,16 @@ def checked_objective(
     """The objective of a trained module, once the module and the graph have passed every check."""
     check_data(data)
     check_model(model, data)
-    with torch.no_grad():
-        check_labels(data, loss, check_outputs(forward(model.eval(), data), data))
+    check_calls(model, data, loss, forward)
     return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(data.x.device))
+
+
+def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> None:
+    """Call a module twice in eval mode: outputs that fit graph and labels, and the same both times."""
+    with torch.no_grad():
+        first = check_outputs(forward(model.eval(), data), data)
+        check_labels(data, loss, first)
+        check_deterministic(first, forward(model, data))
 
 
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
@@ -129,8 +148,10 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     start, passes = objective.meter.now(), objective.meter.passes
     point = objective.at(theta)
     curvature = low_rank(GaussNewton(point), theta, rank=rank)
+    ends = krylov(Hessian(point), random_like(theta), products=BEND_PRODUCTS).values
     return Prepared(
         curvature=curvature,
+        bend=float(ends[-1]) / max(float(ends.abs().max()), 1e-30),
         gradient=point.gradient(),
         objective=point.value,
         parameters=tensor_digest(objective.model.named_parameters()),

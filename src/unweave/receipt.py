@@ -45,7 +45,8 @@ class Receipt:
         method: Name and options.
         details: What the method reports of itself.
         solve: How its linear system was solved, or ``None``.
-        objective: L0(θ0), L'(θ0), L'(θ̂) and the change of the local problem Q.
+        objective: L0(θ0), L'(θ0), L'(θ̂), the change of the local problem Q, and the change of the function: mean
+            KL(before ‖ after) of the outputs on the remaining nodes, for class probabilities.
         residual_influence: ‖∇Q(θ̂)‖ / ‖∇Q(θ0)‖: 1 is as doing nothing, 0 a solved local problem; ``None`` where no
             training loss changed.
         step_norm: ‖θ̂ − θ0‖.
@@ -132,6 +133,7 @@ class Receipt:
                     f"true residual {self.solve['relative_residual']:.2g}",
                 )
             )
+        moved = objective.get("function_change")
         share = self.step_norm / max(self.parameters["norm_before"], 1e-30)
         lines += [
             (
@@ -141,7 +143,8 @@ class Receipt:
             ),
             (
                 "Objective",
-                f"{objective['remaining_before']:.6g} → {objective['remaining_after']:.6g} on the remaining graph",
+                f"{objective['remaining_before']:.6g} → {objective['remaining_after']:.6g} on the remaining graph"
+                + (f"; outputs there moved by {moved:.3g} nats on average" if moved is not None else ""),
             ),
             ("How near", self._nearness()),
             (

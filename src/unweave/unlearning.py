@@ -253,7 +253,7 @@ def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, 
     if not math.isfinite(left + change):
         raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
     warnings = []
-    if outcome.solve is not None and (change > 0 or left > size):
+    if outcome.solve is not None and not outcome.checked and (change > 0 or left > size):
         what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
         warnings.append(
             f"the step did not solve its own problem: it {what}. This request is beyond one influence step on this "
@@ -261,7 +261,11 @@ def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, 
         )
     return {
         "residual_influence": left / size if size > 0 else None,
-        "objective": {"remaining_after": point.value, "local_change": change},
+        "objective": {
+            "remaining_after": point.value,
+            "local_change": change,
+            "function_change": problem.function_change(point),
+        },
         "warnings": warnings,
     }
 

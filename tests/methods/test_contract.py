@@ -31,6 +31,16 @@ class TestIf(MethodContract):
     method = "if"
 
 
+class TestGifPublished(MethodContract):
+    method = "gif-published"
+    options: ClassVar = {"scale": 1000.0, "iterations": 20}
+
+
+class TestLbfgs(MethodContract):
+    method = "lbfgs"
+    options: ClassVar = {"steps": 3}
+
+
 class TestRetrain(MethodContract):
     method = "retrain"
     options: ClassVar = {"epochs": 15}

@@ -177,7 +177,11 @@ def test_if_counts_the_touched_nodes_only() -> None:
         ({"solver": "jacobi"}, "solver must be one of cg, neumann"),
         ({"curvature": "fisher"}, "curvature must be one of"),
         ({"graph": "new"}, "graph must be one of"),
-        ({"scale": 10.0}, "scale does nothing with solver='cg'"),
+        ({"scale": 10.0}, "scale does nothing with solver=None"),
+        ({"solver": "cg"}, "solver='cg' needs damping"),
+        ({"steps": 0}, "steps must be"),
+        ({"steps": "many"}, "steps must be"),
+        ({"steps": 3, "damping": 1.0}, "damping belongs to one influence step"),
         ({"solver": "neumann", "damping": 1.0}, "damping does nothing"),
         ({"solver": "neumann", "tolerance": 1.0}, "tolerance does nothing"),
         ({"damping": -1.0}, "damping must be"),
@@ -191,16 +195,37 @@ def test_settings_that_make_no_sense_are_refused(options: dict[str, Any], says: 
         uw.methods.GIF(**options)
 
 
-def test_neumann_without_a_scale_says_which_one_to_try() -> None:
-    built = Case("gcn", "cross-entropy", "edges", False).build()
-    request = Case("gcn", "cross-entropy", "edges", False).forget(built.data)
-    arguments = (built.model, built.data, request, "gif")
-    with pytest.raises(uw.MethodError, match="try scale=") as caught:
-        uw.unlearn(*arguments, weight_decay=DECAY, solver="neumann")
-    advised = float(str(caught.value).rsplit("=", 1)[1])
-    done = uw.unlearn(*arguments, weight_decay=DECAY, solver="neumann", scale=advised, iterations=500)
-    assert done.receipt.solve is not None
-    assert done.receipt.solve["relative_residual"] < 0.5
+@pytest.mark.parametrize("name", ["gcn", "gat", "gin", "sgc"])
+def test_the_scale_that_sets_itself_converges_where_a_smaller_one_diverges(name: str) -> None:
+    case = Case(name, "cross-entropy", "edges", False)
+    built = case.build()
+    request = case.forget(built.data)
+    options: dict[str, Any] = {"weight_decay": DECAY, "solver": "neumann", "iterations": 2000}
+    done = uw.unlearn(built.model, built.data, request, "gif", scale="auto", **options)
+    solve = done.receipt.solve
+    assert solve is not None
+    assert solve["relative_residual"] < 0.05
+    implied = uw.unlearn(built.model, built.data, request, "gif", **options)
+    assert torch.equal(flatten(implied.model), flatten(done.model))
+    with pytest.raises(uw.DivergenceError):
+        uw.unlearn(built.model, built.data, request, "gif", scale=0.45 * solve["settings"]["scale"], **options)
+
+
+def test_no_scale_can_help_where_the_curvature_is_negative() -> None:
+    case = Case("gcn", "cross-entropy", "edges", False)
+    built = case.build()
+    with pytest.raises(uw.NegativeCurvatureError, match="gauss-newton"):
+        uw.unlearn(
+            built.model,
+            built.data,
+            case.forget(built.data),
+            "gif",
+            weight_decay=0.0,
+            curvature="hessian",
+            solver="neumann",
+            scale="auto",
+            iterations=20000,
+        )
 
 
 def test_a_request_that_changes_no_training_loss_leaves_the_parameters_and_says_so() -> None:
@@ -213,3 +238,71 @@ def test_a_request_that_changes_no_training_loss_leaves_the_parameters_and_says_
     assert torch.equal(flatten(done.model), flatten(model))
     assert done.receipt.residual_influence is None
     assert any("already those of the remaining graph" in w for w in done.receipt.warnings)
+
+
+@pytest.fixture(scope="module")
+def demo() -> uw.Run:
+    data = uw.load("demo")
+    return uw.train(uw.models.GCN(data.num_features, data.num_classes), data)
+
+
+def test_on_an_ordinary_model_the_step_is_refined_and_closes_more_than_any_single_one(demo: uw.Run) -> None:
+    """Demo graph, 10 % of the training nodes; measured: refined 0.54, best single step 0.47 or less."""
+    request = uw.draw("nodes:0.1", demo.data)
+    target = demo.forget(request, "retrain")
+
+    def closed(**options: Any) -> float:
+        done = demo.forget(request, "gif", **options)
+        everyone = torch.ones(demo.data.num_nodes, dtype=torch.bool)
+        reference = log_probabilities(target.model, target.data)
+        nothing = gap(reference, log_probabilities(demo.model, target.data), everyone)
+        return 1 - gap(reference, log_probabilities(done.model, target.data), everyone) / nothing
+
+    best = max(closed(damping=damping) for damping in (1.0, 3.0, 10.0, 30.0, 100.0))
+    assert closed() > max(best, closed(steps=1), 0.3)
+
+
+def test_the_damping_that_sets_itself_is_checked_and_told(demo: uw.Run) -> None:
+    receipt = demo.forget(uw.draw("edges:0.05", demo.data)).receipts[-1]
+    assert receipt.solve is not None
+    assert receipt.solve["solver"] == "krylov"
+    assert receipt.solve["relative_residual"] <= 0.05
+    assert receipt.solve["settings"]["damping"] > 0.003 * receipt.solve["largest_curvature"] / 100
+    assert 1 <= receipt.details["steps"] <= 8
+    assert receipt.details["evaluations"] <= 9 + 14
+    assert receipt.objective["function_change"] > 0
+    assert "moved by" in str(receipt)
+    assert not any("beyond what an influence step" in w for w in receipt.warnings)
+
+
+def test_the_scale_of_a_model_does_not_matter_to_the_rule(demo: uw.Run) -> None:
+    """The loss in other units: damping, curvature and gradients scale along, and the step stays what it was."""
+    request = uw.draw("edges:0.05", demo.data)
+
+    def hundredfold(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return 100 * uw.losses.cross_entropy(outputs, targets)
+
+    usual = uw.unlearn(demo.model, demo.data, request, weight_decay=1e-4, steps=1)
+    scaled = uw.unlearn(demo.model, demo.data, request, weight_decay=1e-2, steps=1, loss=hundredfold)
+    torch.testing.assert_close(flatten(scaled.model), flatten(usual.model), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("forget", ["nodes:0.3", "features:0.3", "edges:0.3"])
+def test_a_large_request_on_an_ordinary_model_is_told_to_be_beyond_influence(demo: uw.Run, forget: str) -> None:
+    receipt = demo.forget(uw.draw(forget, demo.data)).receipts[-1]
+    assert any("beyond what an influence step" in w and "forgettable=True" in w for w in receipt.warnings)
+
+
+def test_at_a_minimum_what_is_removed_does_not_change_the_slope() -> None:
+    """With ∇L0(θ0) = 0 the step that sets itself and the paper's are for the same vector, nodes gone or not."""
+    data = uw.load("demo")
+    double = data.clone()
+    double.x = data.x.double()
+    model = uw.models.SGC(data.num_features, data.num_classes).double()
+    run = uw.train(model, double, forgettable=True, weight_decay=1e-2)
+    request = uw.draw("nodes:0.1", double)
+    own = uw.unlearn(run.model, double, request, weight_decay=1e-2, steps=1, tolerance=1e-8, iterations=300)
+    assert own.receipt.solve is not None
+    damping = own.receipt.solve["settings"]["damping"]
+    paper = uw.unlearn(run.model, double, request, weight_decay=1e-2, damping=damping, tolerance=1e-10)
+    torch.testing.assert_close(flatten(own.model), flatten(paper.model), rtol=1e-5, atol=1e-7)

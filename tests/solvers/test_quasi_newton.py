@@ -91,3 +91,35 @@ def test_low_rank_of_a_small_matrix_keeps_what_there_is() -> None:
     model = low_rank(lambda u: matrix([0, 0, 1, 2, 3]) @ u, V, rank=32)
     assert isinstance(model, LowRank)
     assert model.values.tolist() == pytest.approx([3, 2, 1], rel=1e-3)
+
+
+def test_plain_lbfgs_needs_no_curvature_and_more_evaluations() -> None:
+    h = matrix([1, 2, 3, 50, 100])
+    evaluate = parabola(h, V)
+    x = torch.zeros_like(V)
+    found, report = minimise(evaluate, x, *evaluate(x), None, evaluations=100, tolerance=1e-8)
+    assert report.converged
+    torch.testing.assert_close(found, V, rtol=1e-4, atol=1e-5)
+    assert report.evaluations > 3
+    assert report.smallest_curvature is not None
+    assert 1 - 1e-6 <= report.smallest_curvature <= 100
+
+
+def test_it_stops_below_the_lowest_value_it_was_given() -> None:
+    evaluate = parabola(matrix([1, 2, 3, 50, 100]), V)
+    x = torch.zeros_like(V)
+    start = evaluate(x)[0]
+    _, report = minimise(evaluate, x, *evaluate(x), None, evaluations=100, tolerance=1e-8, lowest=start / 2)
+    assert report.value <= start / 2
+    assert not report.converged
+
+
+def test_negative_curvature_along_the_way_is_reported() -> None:
+    def hill(x: Tensor) -> tuple[float, Tensor]:
+        return float(torch.cos(x).sum()), -torch.sin(x)
+
+    x = torch.full((2,), 0.3, dtype=torch.float64)
+    _, report = minimise(hill, x, *hill(x), None, evaluations=30, tolerance=1e-6)
+    assert report.smallest_curvature is not None
+    assert report.smallest_curvature < 0
+    assert report.converged

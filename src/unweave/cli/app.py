@@ -5,6 +5,7 @@ import typer
 from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.forget import forget
+from unweave.cli.rehearse import rehearse
 from unweave.cli.show import show
 from unweave.cli.train import train
 
@@ -17,5 +18,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, forget, compare, show):
+for command in (demo, train, rehearse, forget, compare, show):
     app.command()(command)

@@ -1,5 +1,6 @@
 """``unweave compare``: methods side by side, with every control."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -33,8 +34,10 @@ LEGEND = (
 def compare(
     data: DataName,
     model: ModelName,
-    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05.")],
-    methods: Annotated[str, typer.Option(help="Methods, separated by commas.")] = "none,finetune,if,gif,retrain",
+    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05; flipped:0.2 is poisoned.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas; gif(steps=3) gives options.")
+    ] = "none,finetune,if,gif,retrain",
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
     out: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
@@ -56,7 +59,7 @@ def compare(
             data,
             model,
             forget,
-            methods=[name.strip() for name in methods.split(",")],
+            methods=re.findall(r"[^,(]+(?:\([^)]*\))?", methods),
             seeds=seeds,
             epochs=epochs,
             lr=lr,

@@ -1,15 +1,16 @@
 """``unweave forget``: make the model of a run forget, and write a new run with the receipt."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.drawing import draw
-from unweave.errors import RunError
+from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
+from unweave.methods.registry import read_options
 from unweave.request import Request
 from unweave.run import Run
 
@@ -43,10 +44,14 @@ def forget(
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     if (request is None) == (forget is None):
         raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
+    try:
+        options = read_options(option or [])
+    except MethodError as error:
+        raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
     wanted = Request.read(request) if request else draw(str(forget), before.data, seed=request_seed)
     with progress_bar(f"forgetting by {method}"):
-        after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **_options(option or []))
+        after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **options)
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})
@@ -55,21 +60,3 @@ def forget(
     if "test_f1" in after.metrics:
         say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")
     say(f"{'Written':<11}{out}")
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """Read ``name=value`` pairs: whole numbers, then numbers, then text."""
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, separator, text = pair.partition("=")
-        if not separator or not name:
-            raise typer.BadParameter(f"cannot read the option {pair!r}; write name=value, e.g. damping=10")
-        if name in options:
-            raise typer.BadParameter(f"the option {name!r} is given twice")
-        for read in (int, float, str):
-            try:
-                options[name] = read(text)
-                break
-            except ValueError:
-                continue
-    return options

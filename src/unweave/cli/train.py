@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from unweave import models
 from unweave.cli.options import (
     DataName,
     Device,
@@ -22,6 +21,7 @@ from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.data import load
 from unweave.errors import ModelError, RunError
 from unweave.meter import find_device
+from unweave.models import MODELS, build
 from unweave.training import train as train_model
 
 __all__ = ["train"]
@@ -45,11 +45,11 @@ def train(
     """Train a model and write a run."""
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
-    if model not in models.MODELS:
-        raise ModelError(f"unknown model {model!r}; known: {', '.join(models.MODELS)}")
+    if model not in MODELS:
+        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
     where = find_device(device)
     graph = load(data, seed=seed, root=root).to(where)
-    module = models.MODELS[model](graph.num_features, graph.num_classes).to(where)
+    module = build(model, graph.num_features, graph.num_classes, forgettable=forgettable).to(where)
     with progress_bar("training") as progress:
         run = train_model(
             module,

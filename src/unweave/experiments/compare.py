@@ -5,6 +5,9 @@ are always among the rows, and fine-tuning gets as long as the method under test
 
 Seed-averaged figures (``mean_gap_closed``) need one graph and many trainings, so the split and request
 of the first seed are also trained from every other seed.
+
+A poisoned request (``flipped:0.2``) trains on wrong labels and asks to forget exactly those nodes; its rows also say
+how much of the lost F1 a method recovers.
 """
 
 import json
@@ -21,15 +24,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.data import load
-from unweave.drawing import draw
+from unweave.drawing import FLIPPED, stage
 from unweave.errors import DataError, MethodError, ModelError, UnweaveError
 from unweave.fitting import Progress, Recipe
 from unweave.graph import remove
 from unweave.meter import find_device
 from unweave.methods import available
-from unweave.methods.registry import ready_for
+from unweave.methods.registry import parse, ready_for
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
-from unweave.models import MODELS
+from unweave.models import MODELS, build
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.run import Run
@@ -94,6 +97,7 @@ def compare(
     lr: float = 0.01,
     weight_decay: float | None = None,
     forgettable: bool = False,
+    averaged: bool = True,
     device: str = "cpu",
     root: str | Path | None = None,
     progress: Progress | None = None,
@@ -103,35 +107,37 @@ def compare(
     Args:
         data: Name of a data set, or a function that gives the graph split by a seed.
         model: Name of a built-in model, or a function of (features, classes) that builds one.
-        forget: Random request, e.g. ``"edges:0.05"``.
-        methods: Names; the controls are added where they are missing. Fine-tuning gets as long as the last one.
+        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"``.
+        methods: Names, with options where they differ from the defaults (``"gif(steps=3)"``); the controls are added
+            where they are missing. Fine-tuning gets as long as the last one.
         seeds: How many.
         epochs: Of the training and of retraining.
         lr: Learning rate.
         weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
         forgettable: Train every model, retrained ones too, to a minimum.
+        averaged: Also train the first split from every seed, for ``mean_gap_closed``; nearly doubles the work.
         device: ``cpu`` or ``cuda``.
         root: Data folder.
         progress: Called with (trials done, trials).
     """
     tested = [m for m in dict.fromkeys(methods) if m not in CONTROLS]
     order = ["none", "finetune", *tested, "retrain"]
-    unknown = sorted(set(order) - set(available()))
+    unknown = sorted({parse(name)[0] for name in order} - set(available()))
     if unknown:
         raise MethodError(f"unknown method {unknown[0]!r}; known: {', '.join(available())}")
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
     make_data = _data_maker(data, root)
-    make_model = _model_maker(model)
+    make_model = _model_maker(model, forgettable)
     where = find_device(device)
     if weight_decay is None:
-        first = make_data(0).to(where)
+        first = stage(forget, make_data(0).to(where))[0]
         chosen = train(_build(make_model, first, where), first, epochs=epochs, lr=lr, forgettable=forgettable)
         weight_decay = chosen.recipe.weight_decay
     recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
     setting = _Setting(make_data, make_model, forget, order, tested, recipe, where)
 
-    plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds)]
+    plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds) if averaged]
     setting.warm_up()
     trials: dict[tuple[int, int], _Trial] = {}
     for done, (split_seed, train_seed) in enumerate(plan, start=1):
@@ -139,8 +145,10 @@ def compare(
         if progress is not None:
             progress(done, len(plan))
     own = [trials[s, s] for s in range(seeds)]
-    same_graph = [trials[0, s] for s in range(seeds)]
+    same_graph = [trials[0, s] for s in range(seeds)] if averaged else []
     rows = [_row(name, own, same_graph) for name in [*order, OTHER_SEED]]
+    if forget.startswith(FLIPPED):
+        _add_recovery(rows)
     return Comparison(
         config={
             "data": data if isinstance(data, str) else getattr(data, "__name__", "custom"),
@@ -182,10 +190,8 @@ class _Setting:
 
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
-        data = self.make_data(0).to(self.device)
-        short = replace(self.recipe, epochs=3, forgettable=False)
-        run = self._train(data, short)
-        request = draw(self.forget, data, seed=0)
+        data, request = stage(self.forget, self.make_data(0).to(self.device))
+        run = self._train(data, replace(self.recipe, epochs=3, forgettable=False))
         for name in self.order:
             try:
                 self._unlearn(run, request, name)
@@ -193,10 +199,9 @@ class _Setting:
                 continue  # a method that cannot do this is counted where it is measured
 
     def trial(self, split_seed: int, train_seed: int) -> _Trial:
-        data = self.make_data(split_seed).to(self.device)
+        data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
         recipe = replace(self.recipe, seed=train_seed)
         run = self._train(data, recipe)
-        request = draw(self.forget, data, seed=split_seed)
         trial = _Trial()
         reference = self._unlearn(run, request, "retrain")
         done: dict[str, Unlearned] = {"retrain": reference}
@@ -221,6 +226,7 @@ class _Setting:
         for name, result in done.items():
             outputs, receipt = trial.outputs[name], result.receipt
             # The yardstick is training alone; what the receipt of a retrain adds must not flatter others.
+            ready = ready_for(parse(name)[0], run.prepared) if name != OTHER_SEED else {}
             spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
             trial.figures[name] = {
                 "f1": micro_f1(outputs, data.y, reference.data.test_mask),
@@ -229,7 +235,7 @@ class _Setting:
                 "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
                 "residual_influence": receipt.residual_influence,
                 "seconds": spent,
-                "prepare_seconds": run.prepared.seconds if run.prepared and ready_for(name, run.prepared) else 0.0,
+                "prepare_seconds": run.prepared.seconds if run.prepared and ready else 0.0,
                 "cost": spent / training,
                 "passes": float(receipt.passes),
                 "peak_mib": receipt.peak_mib,
@@ -242,12 +248,13 @@ class _Setting:
     def _unlearn(
         self, run: Run, request: Request, name: str, seconds: float | None = None, seed: int | None = None
     ) -> Unlearned:
-        options = ready_for(name, run.prepared) | ({} if seconds is None else {"seconds": seconds})
+        method, given = parse(name)
+        options = ready_for(method, run.prepared) | given | ({} if seconds is None else {"seconds": seconds})
         return unlearn(
             run.model,
             run.data,
             request,
-            name,
+            method,
             weight_decay=run.recipe.weight_decay,
             seed=run.recipe.seed if seed is None else seed,
             recipe=run.recipe,
@@ -262,6 +269,7 @@ def _row(name: str, own: list[_Trial], same_graph: list[_Trial]) -> dict[str, An
     row: dict[str, Any] = {"method": name}
     for key in ("f1", "gap_closed"):
         row[f"{key}_mean"], row[f"{key}_std"] = _mean_std([f[key] for f in figures])
+    row["gap_closed"] = [f["gap_closed"] for f in figures]
     row["mean_gap_closed"] = _averaged(name, same_graph)
     for key in (
         "forget_gap_closed",
@@ -281,9 +289,18 @@ def _row(name: str, own: list[_Trial], same_graph: list[_Trial]) -> dict[str, An
     return row
 
 
+def _add_recovery(rows: list[dict[str, Any]]) -> None:
+    """Of the F1 that the poison cost, the share that each method brings back; ``None`` where it cost nothing."""
+    f1 = {row["method"]: row["f1_mean"] for row in rows}
+    lost = f1["retrain"] - f1["none"]
+    for row in rows:
+        known = row["f1_mean"] is not None and lost > 0
+        row["recovery"] = (row["f1_mean"] - f1["none"]) / lost if known else None
+
+
 def _averaged(name: str, trials: list[_Trial]) -> float | None:
     """Gap closed by predictions averaged over the seeds of one graph."""
-    if any(name not in t.outputs for t in trials):
+    if not trials or any(name not in t.outputs for t in trials):
         return None
     remaining = trials[0].remaining
     mean = {
@@ -329,9 +346,9 @@ def _data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
     return lambda seed: load(data, seed=seed, root=root)
 
 
-def _model_maker(model: str | MakeModel) -> MakeModel:
+def _model_maker(model: str | MakeModel, forgettable: bool) -> MakeModel:
     if callable(model):
         return model
     if model not in MODELS:
         raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
-    return MODELS[model]
+    return lambda features, classes: build(model, features, classes, forgettable=forgettable)

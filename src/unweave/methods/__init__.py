@@ -4,14 +4,18 @@ from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
 from unweave.methods.influence import IF
+from unweave.methods.lbfgs import LBFGS
 from unweave.methods.none import Nothing
+from unweave.methods.published import GIFPublished
 from unweave.methods.registry import available, make, register
 from unweave.methods.retrain import Retrain
 
 __all__ = [
     "GIF",
     "IF",
+    "LBFGS",
     "Finetune",
+    "GIFPublished",
     "Method",
     "Nothing",
     "Outcome",

@@ -6,10 +6,13 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from unweave.errors import DivergenceError
 from unweave.fitting import Recipe
 from unweave.graph import Removal
+from unweave.losses import cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Objective, Point
 from unweave.solvers import SolveReport
@@ -51,8 +54,18 @@ class Problem:
 
     def release(self) -> None:
         """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
-        _ = self.forgotten_gradient, self._remaining_losses
+        _ = self.forgotten_gradient, self._remaining_losses, self._remaining_outputs
         del self.at_original, self.at_remaining
+
+    @cached_property
+    def original_gradient(self) -> Tensor:
+        """∇L0(θ0): zero where training ended at a minimum."""
+        return self.at_original.gradient()
+
+    @cached_property
+    def remaining_gradient(self) -> Tensor:
+        """∇L'(θ0)."""
+        return self.at_remaining.gradient()
 
     @cached_property
     def forgotten_gradient(self) -> Tensor:
@@ -61,31 +74,47 @@ class Problem:
         Outside the influenced region every term cancels. All training nodes are summed all the same: a backward
         pass costs the same, and a model that mixes nodes in a way its layers do not tell is served as exactly.
         """
-        gradient = self.at_original.gradient()
-        v = gradient - self.remaining_gradient
-        rounding = 10 * torch.finfo(v.dtype).eps * float(gradient.norm())
+        for gradient, graph in ((self.original_gradient, "its"), (self.remaining_gradient, "the remaining")):
+            if not bool(torch.isfinite(gradient).all()):
+                raise DivergenceError(
+                    f"the gradient of the objective on {graph} graph is not finite at the trained parameters; look for "
+                    "a division by zero, a logarithm or a square root of zero in the model or the loss"
+                )
+        v: Tensor = self.original_gradient - self.remaining_gradient
+        rounding = 10 * torch.finfo(v.dtype).eps * float(self.original_gradient.norm())
         return v if float(v.norm()) > rounding else torch.zeros_like(v)
-
-    @cached_property
-    def remaining_gradient(self) -> Tensor:
-        """∇L'(θ0)."""
-        return self.at_remaining.gradient()
 
     @cached_property
     def _remaining_losses(self) -> Tensor:
         return self.at_remaining.losses.detach()
 
-    def local_gradient(self, point: Point) -> Tensor:
-        """∇Q at a point of L', with Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩: what the influence step sends to zero."""
-        return point.gradient() - self.remaining_gradient - self.forgotten_gradient
+    @cached_property
+    def _remaining_outputs(self) -> Tensor:
+        outputs: Tensor = self.at_remaining.outputs.detach()
+        return outputs
 
-    def local_change(self, point: Point) -> float:
+    def local_gradient(self, point: Point, kept: float = 1.0) -> Tensor:
+        """∇Q at a point of L', with Q(θ) = L'(θ) − kept·⟨∇L0(θ0), θ⟩: what an influence step sends to zero."""
+        gradient: Tensor = point.gradient() - kept * self.original_gradient
+        return gradient
+
+    def local_change(self, point: Point, kept: float = 1.0) -> float:
         """Q(θ) − Q(θ0) at a point of L', summed node by node in double, so that small requests survive rounding."""
         theta, start = point.theta.detach().double(), self.theta.double()
         losses = (point.losses.detach().double() - self._remaining_losses.double()).sum()
         decay = (self.remaining.mu.double() * (theta - start) * (theta + start)).sum() / 2
-        slope = (self.remaining_gradient + self.forgotten_gradient).double()
-        return float(losses + decay - slope @ (theta - start))
+        return float(losses + decay - kept * (self.original_gradient.double() @ (theta - start)))
+
+    def function_change(self, point: Point) -> float | None:
+        """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
+        if self.remaining.loss is not cross_entropy:
+            return None
+        before, after = (
+            F.log_softmax(outputs.double(), dim=-1) for outputs in (self._remaining_outputs, point.outputs.detach())
+        )
+        kept = torch.ones(before.size(0), dtype=torch.bool, device=before.device)
+        kept[self.removal.nodes] = False
+        return float((before.exp() * (before - after)).sum(dim=-1)[kept].mean())
 
 
 @dataclass(frozen=True)
@@ -99,6 +128,8 @@ class Outcome:
         buffers: Buffers of the new model, where the method trained them; otherwise running statistics are refreshed
             on the remaining graph.
         refresh: Whether that refresh is wanted.
+        checked: Whether the method has checked its answer itself; otherwise the receipt warns where the answer of a
+            linear solve makes Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩ worse.
         warnings: What the user should know.
     """
 
@@ -107,6 +138,7 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, torch.Tensor] | None = None
     refresh: bool = True
+    checked: bool = False
     warnings: tuple[str, ...] = ()
 
 

@@ -2,24 +2,44 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from unweave._digest import tensor_digest
-from unweave.curvature import GaussNewton
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Outcome, Problem
 from unweave.methods.registry import register
-from unweave.methods.step import InfluenceStep, Verdict
-from unweave.prepared import Prepared
-from unweave.solvers import LowRank, low_rank, minimise
+from unweave.methods.step import InfluenceStep, Step, Verdict
+from unweave.prepared import AT_MINIMUM, Prepared, stationarity
+from unweave.solvers import Krylov, LowRank, Operator, minimise
 
 __all__ = ["GIF"]
 
 AUTO_STEPS = 15
+CORRECTIONS = 7
+"""Gradients spent on making one influence step good, on a model that is not at a minimum."""
+
+UNSETTLED = 8
+"""Of the eigenvalues that a Krylov space gives, the smallest have not converged."""
+
 ENOUGH = 0.01
 """Of the gradient it started from: further steps would not pay."""
+
+KEPT = 0.25
+"""Share of the promised change of the objective that a step must keep."""
+
+STRETCH = 4.0
+"""How many times as far as predicted the outputs may move, measured in mean KL."""
+
+DRIFT = 1.5
+"""How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
+
+LARGE = 0.15
+"""Share of the training nodes, edges or feature rows: more is a large request."""
+
+HARD = 8.0
+"""Times the least damping: a first step that had to be damped so much says that the model is far from quadratic."""
 
 
 @register
@@ -28,33 +48,36 @@ class GIF(InfluenceStep):
     """θ̂ = θ0 + (H + δI)⁻¹ v with v = ∇ΔL(θ0), the gradient of the whole forgotten loss, and further steps like it.
 
     v counts the deleted nodes and also every training node whose prediction changes because a neighbour,
-    an edge or a feature went. As the paper has it: ``curvature="hessian", graph="original",
-    solver="neumann", scale=…``.
+    an edge or a feature went. The procedure as published is ``gif-published``.
 
     The influence step is the first step of a quasi-Newton method on the remaining graph that starts with the
     curvature known from training. For a model that was trained to a minimum the method goes on, each further step at
-    the price of one gradient: on L' where training ended at a minimum, on Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩ otherwise.
+    the price of one gradient, on L'. For any other model it minimises Q(θ) + ½δ‖θ − θ0‖² with
+    Q(θ) = L'(θ) − (n'/n)⟨∇L0(θ0), θ⟩ and a damping δ that the first step confirms. n'/n, the share of the training
+    nodes that remain, is there because training follows the *mean* loss: short of a minimum, a deletion does not make
+    the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first. By default one influence step, solved for, or up to 15
-            prepared ones while they pay when ``prepared`` says that training ended at a minimum. An option of the
-            single step (damping, solver, …) asks for that step.
-        prepared: What :func:`unweave.prepare` computed once after training. Without it several steps first compute
-            the curvature they need, and the receipt says what that cost.
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay;
+            one influence step and up to 7 corrections elsewhere. With 1 the influence step alone. An option of that
+            step (damping, solver, …) asks for it alone, with v as in the paper.
+        prepared: What :func:`unweave.prepare` computed once after training. It serves a model at a minimum; otherwise
+            the curvature is computed for the request, and the receipt says what that cost.
     """
 
     name: ClassVar[str] = "gif"
     at_rest: ClassVar[str] = (
         "no training node's loss changes, so the parameters are already those of the remaining graph"
     )
-    steps: int | None = None
+    checks: ClassVar[bool] = True
+    steps: int | Literal["auto"] = "auto"
     prepared: Prepared | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps is not None and not (isinstance(self.steps, int) and self.steps >= 1):
-            raise MethodError(f"steps must be a whole number of at least 1, got {self.steps!r}")
-        if self.steps is not None and self.steps > 1 and self._of_one_step:
+        if self.steps != "auto" and not (isinstance(self.steps, int) and self.steps >= 1):
+            raise MethodError(f"steps must be 'auto' or a whole number of at least 1, got {self.steps!r}")
+        if self.steps not in ("auto", 1) and self._of_one_step:
             option = self._of_one_step[0]
             raise MethodError(f"{option} belongs to one influence step and does nothing with steps > 1; leave it out")
 
@@ -63,72 +86,148 @@ class GIF(InfluenceStep):
         """Options given that only the solve of a single influence step knows."""
         return [f.name for f in fields(InfluenceStep) if getattr(self, f.name) != f.default]
 
+    def _kept(self, problem: Problem) -> float:
+        """The share of ∇L0(θ0) that Q takes off."""
+        return 1.0 if self._of_one_step else _share(problem)
+
     def vector(self, problem: Problem) -> Tensor:
-        """∇ΔL(θ0)."""
-        return problem.forgotten_gradient
+        """∇ΔL(θ0), or −∇Q(θ0) where the method sets itself; at a minimum they are the same."""
+        return problem.forgotten_gradient if self._of_one_step else _pull(problem)
 
-    def judge(self, problem: Problem, x: Tensor, promised: float) -> Verdict:
-        """Q must fall by a quarter of what the quadratic model promised, and its gradient should not grow.
+    def judge(self, problem: Problem, step: Step) -> Verdict:
+        """Q must fall by a quarter of what was promised, the outputs go no farther than predicted.
 
-        The gradient grows along negative curvature however short the step, so that alone is no reason to refuse.
+        Its gradient should not grow; along negative curvature it grows however short the step, so that alone is no
+        reason to refuse.
         """
-        point = problem.remaining.at(problem.theta + x)
-        if problem.local_change(point) > promised / 4:
+        point = problem.remaining.at(problem.theta + step.x)
+        kept = self._kept(problem)
+        if not problem.local_change(point, kept) <= KEPT * step.promised:
             return Verdict.BAD
-        grows = float(problem.local_gradient(point).norm()) > float(problem.forgotten_gradient.norm())
+        moved, predicted = problem.function_change(point), _predicted_change(problem, step)
+        if moved is not None and not moved <= STRETCH * predicted:
+            return Verdict.BAD
+        grows = float(problem.local_gradient(point, kept).norm()) > float(self.vector(problem).norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
+    def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
+        """Go on minimising Q + ½δ‖θ − θ0‖² from where the influence step led, by gradients alone."""
+        warnings = _regime(problem, step)
+        if self.steps == 1 or self._of_one_step:
+            return problem.theta + step.x, {"steps": 1, "evaluations": 1 + step.tries}, warnings
+        curvature, kept = step.space.low_rank(), self._kept(problem)
+
+        def evaluate(theta: Tensor) -> tuple[float, Tensor]:
+            point = problem.remaining.at(theta)
+            x = theta - problem.theta
+            value = problem.local_change(point, kept) + step.damping * float(x @ x) / 2
+            return value, problem.local_gradient(point, kept) + step.damping * x
+
+        theta = problem.theta + step.x
+        value, gradient = evaluate(theta)
+        theta, found = minimise(
+            evaluate,
+            theta,
+            value,
+            gradient,
+            lambda g: curvature.solve(g, step.damping),
+            evaluations=CORRECTIONS if self.steps == "auto" else self.steps - 1,
+            tolerance=ENOUGH * float(self.vector(problem).norm()),
+            lowest=DRIFT * step.promised,
+        )
+        details = {"steps": 1 + found.steps, "evaluations": 2 + step.tries + found.evaluations}
+        return theta, details, warnings
+
     def forget(self, problem: Problem) -> Outcome:
-        """Take one influence step, or restart the minimisation on the remaining graph."""
+        """Restart the minimisation on the remaining graph, or take one influence step and refine it."""
         ready = self.prepared
         if ready is not None and ready.parameters != tensor_digest(problem.original.model.named_parameters()):
             raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
-        one = ready is None or (self.steps is None and not ready.at_minimum) or bool(self._of_one_step)
-        one = one and (self.steps is None or self.steps == 1)
-        if one or not bool(problem.forgotten_gradient.any()):
+        still = not bool(problem.forgotten_gradient.any())
+        if ready is None or not ready.at_minimum or self._of_one_step or still:
             return super().forget(problem)
-        return self._restart(problem, ready)
+        when = "after training" + (f", {ready.age} requests ago" if ready.age else "")
+        return self._restart(problem, ready.curvature, when)
 
-    def _restart(self, problem: Problem, ready: Prepared | None) -> Outcome:
-        """Prepared quasi-Newton steps on L' or Q."""
-        passes = problem.meter.passes
-        slope = problem.remaining_gradient + problem.forgotten_gradient  # ∇L0(θ0)
-        details: dict[str, Any] = {"objective": "Q"}
-        curvature: LowRank
-        if ready is None:
-            curvature = low_rank(GaussNewton(problem.at_remaining), problem.theta)
-            details["prepared"] = f"for this request, {problem.meter.passes - passes} passes"
-        else:
-            curvature = ready.curvature
-            details["prepared"] = "after training" + (f", {ready.age} requests ago" if ready.age else "")
-            if ready.at_minimum:
-                slope = slope * 0
-                details["objective"] = "L'"
+    def proceed(
+        self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
+    ) -> Outcome:
+        """Find out whether training ended at a minimum, where nobody has said so."""
+        left = stationarity(space.low_rank(), problem.original_gradient, problem.at_original.value)
+        if left <= AT_MINIMUM and self.steps != 1 and not self._of_one_step:
+            curvature = space.low_rank(max(space.products - UNSETTLED, 1))
+            return self._restart(problem, curvature, f"for this request, {2 * space.products} passes")
+        return super().proceed(problem, operator, v, space, details)
 
-        def evaluate(theta: Tensor) -> tuple[float, Tensor]:
-            value, gradient = problem.remaining.evaluate(theta)
-            return value - float(slope @ (theta - problem.theta)), gradient - slope
-
-        start = problem.remaining_gradient - slope
-        rest = float((problem.remaining_gradient + problem.forgotten_gradient - slope).norm())
-        enough = 0.0 if self.steps is not None else max(ENOUGH * float(start.norm()), rest)
+    def _restart(self, problem: Problem, curvature: LowRank, prepared: str) -> Outcome:
+        """Quasi-Newton steps on L' that start with curvature already known."""
+        start = problem.remaining_gradient
+        enough = max(ENOUGH * float(start.norm()), float(problem.original_gradient.norm()))
         theta, found = minimise(
-            evaluate,
+            problem.remaining.evaluate,
             problem.theta,
             problem.at_remaining.value,
             start,
             curvature.solve,
-            evaluations=self.steps or AUTO_STEPS,
-            tolerance=enough,
+            evaluations=AUTO_STEPS if self.steps == "auto" else self.steps,
+            tolerance=enough if self.steps == "auto" else 0.0,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(
                 "no step lowers the objective on the remaining graph; is the model trained on this graph, with this "
                 "loss and weight_decay? If so use method='finetune' or 'retrain'"
             )
-        details |= {
+        details = {
+            "objective": "L'",
+            "prepared": prepared,
             "steps": found.steps,
             "evaluations": found.evaluations + 1,
             "gradient": f"{float(start.norm()):.4g} → {found.gradient_norm:.4g}",
         }
-        return Outcome(theta, details=details)
+        warning = (
+            f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found "
+            "(see details); ask for more steps, or use method='retrain'"
+        )
+        grew = found.gradient_norm > float(start.norm())
+        return Outcome(theta, details=details, warnings=(warning,) if grew else ())
+
+
+def _share(problem: Problem) -> float:
+    """n'/n."""
+    return problem.remaining.nodes.numel() / problem.original.nodes.numel()
+
+
+def _pull(problem: Problem) -> Tensor:
+    """−∇Q(θ0)."""
+    gone = 1 - _share(problem)
+    return problem.forgotten_gradient - gone * problem.original_gradient if gone else problem.forgotten_gradient
+
+
+def _predicted_change(problem: Problem, step: Step) -> float:
+    """Mean KL that the Gauss-Newton matrix predicts: for class probabilities it is the Fisher information."""
+    decay = float((problem.remaining.mu * step.x) @ step.x)
+    return max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
+
+
+def _regime(problem: Problem, step: Step) -> tuple[str, ...]:
+    """Say so when the request lies beyond what influence on this model is known to reproduce."""
+    reasons = []
+    counts, nodes = problem.removal.counts, problem.original.nodes.numel()
+    stored = problem.original.data.edge_index.size(1)
+    shares = {
+        "training nodes": 1 - problem.remaining.nodes.numel() / nodes,
+        "edges": 1 - problem.removal.data.edge_index.size(1) / max(stored, 1),
+        "training nodes' features": counts["feature_rows"] / nodes,
+    }
+    what, share = max(shares.items(), key=lambda item: item[1])
+    if share > LARGE:
+        reasons.append(f"it takes {share:.0%} of the {what}")
+    if step.damping > HARD * step.least:
+        reasons.append(f"only a step damped {step.damping / step.least:.0f} times more than the spectrum asks for held")
+    if not reasons:
+        return ()
+    return (
+        f"this request is beyond what an influence step reproduces on a model not trained to a minimum: "
+        f"{' and '.join(reasons)}. Part of the way to a retrained model is left; use method='retrain' where that "
+        "matters, or train with forgettable=True",
+    )

@@ -1,6 +1,7 @@
 """Find methods by name. Third parties add theirs with :func:`register` or a package entry point."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from unweave.errors import MethodError
 from unweave.fitting import Recipe
 from unweave.methods.base import Method
 
-__all__ = ["available", "make", "register"]
+__all__ = ["available", "make", "parse", "read_options", "register"]
 
 ENTRY_POINTS = "unweave.methods"
 _METHODS: dict[str, type[Method]] = {}
@@ -58,6 +59,32 @@ def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = 
         takes = ", ".join(known) or "no options"
         raise MethodError(f"method {method!r} does not take {unknown[0]!r}; it takes {takes}")
     return cls(**options) if recipe is None else cls.from_recipe(recipe, **options)
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Read a method with its options, e.g. ``gif(steps=3)``."""
+    name, opened, rest = text.strip().partition("(")
+    if bool(opened) != text.strip().endswith(")") or (opened and not rest[:-1].strip()):
+        raise MethodError(f"cannot read the method {text!r}; write a name, or a name(option=value, …)")
+    return name.strip(), read_options(rest[:-1].split(",")) if opened else {}
+
+
+def read_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``name=value`` pairs: whole numbers, then numbers, then text."""
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = (part.strip() for part in pair.partition("="))
+        if not separator or not name:
+            raise MethodError(f"cannot read the option {pair.strip()!r}; write name=value, e.g. damping=10")
+        if name in options:
+            raise MethodError(f"the option {name!r} is given twice")
+        for read in (int, float, str):
+            try:
+                options[name] = read(text)
+                break
+            except ValueError:
+                continue
+    return options
 
 
 def ready_for(method: str | Method, prepared: object) -> dict[str, Any]:

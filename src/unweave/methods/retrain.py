@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 from torch_geometric.data import Data
 
@@ -28,6 +29,8 @@ class Retrain(Method):
         epochs: Epochs of full-batch Adam.
         lr: Its learning rate.
         forgettable: Polish to a minimum afterwards, as a forgettable model was.
+        disturbed: Relative size of a random disturbance of the initial weights. One part in a thousand gives the
+            chaos floor: the part of the gap to a retrained model that is the luck of one training path.
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
             have been erased (NaN), and the remaining graph, it draws new weights and trains in place.
     """
@@ -36,11 +39,14 @@ class Retrain(Method):
     epochs: int = 100
     lr: float = 0.01
     forgettable: bool = False
+    disturbed: float = 0.0
     trainer: Callable[[nn.Module, Data], None] | None = None
 
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf):
             raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
+        if not 0 <= self.disturbed < 1 or (self.disturbed and self.trainer is not None):
+            raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed}")
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
@@ -54,6 +60,8 @@ class Retrain(Method):
                 details = {"trainer": getattr(self.trainer, "__qualname__", type(self.trainer).__name__)}
             else:
                 reinitialise(model)
+                if self.disturbed:
+                    _disturb(model, self.disturbed)
                 details = {"epochs": fit(model, problem.remaining, lr=self.lr, epochs=self.epochs), "lr": self.lr}
                 if self.forgettable:
                     spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
@@ -64,3 +72,12 @@ class Retrain(Method):
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
         """Retrain by the recipe of the first training."""
         return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
+
+
+def _disturb(model: nn.Module, size: float) -> None:
+    """Disturb the weights without drawing from torch's generator, so that dropout stays what it was."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.mul_(1 + size * noise.to(parameter))

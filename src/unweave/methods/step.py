@@ -1,27 +1,39 @@
-"""One influence step, θ̂ = θ0 + (H + δI)⁻¹ v: what GIF and IF share. They differ in v alone."""
+"""One influence step, θ̂ = θ0 + (H + δI)⁻¹ v: what GIF and IF share. They differ in v and in how they judge it."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
 from unweave.curvature import CURVATURES
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Method, Outcome, Problem
-from unweave.solvers import Operator, SolveReport, conjugate_gradients, largest_eigenvalue, neumann
+from unweave.solvers import (
+    Krylov,
+    Operator,
+    SolveReport,
+    conjugate_gradients,
+    krylov,
+    largest_eigenvalue,
+    neumann,
+)
 
-__all__ = ["DAMPING_SHARE", "InfluenceStep", "Verdict"]
+__all__ = ["InfluenceStep", "Step", "Verdict"]
 
-DAMPING_SHARE = 0.01
-"""Damping by default, as a share of the largest curvature eigenvalue."""
+DAMPING_SHARE = 0.003
+"""Of the fifth largest curvature eigenvalue: the least damping. The largest may be an outlier, a hundred times the
+second (PubMed)."""
 
-SPECTRUM_STEPS = 8
-"""Products spent on that eigenvalue."""
+EARLY_STOP = 4.0
+"""Times the ridge at which training stopped, see :func:`_least_damping`."""
 
-DAMPING_TRIES = 7
-"""Damping is raised tenfold at most so often less one."""
+RAISE = 10**0.5
+DAMPING_TRIES = 14
+PRODUCTS = 60
+TOLERANCE = 1e-2
+SCALE_STEPS = 16
 
 
 class Verdict(Enum):
@@ -33,47 +45,77 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
+class Step:
+    """A step that damping decided on.
+
+    Attributes:
+        x: θ̂ − θ0.
+        damping: δ.
+        least: The damping that was tried first.
+        promised: The change of the objective that its quadratic model predicts, below 0.
+        bend: xᵀHx.
+        tries: Dampings tried, this one included.
+        space: The products it was made from.
+    """
+
+    x: Tensor
+    damping: float
+    least: float
+    promised: float
+    bend: float
+    tries: int
+    space: Krylov
+
+
+@dataclass(frozen=True)
 class InfluenceStep(Method):
     """Options of the influence step.
 
     Attributes:
         curvature: ``"gauss-newton"`` (positive, the default) or ``"hessian"`` (the paper's).
         graph: Where the curvature is taken: the ``"remaining"`` graph (better) or the ``"original"`` (the paper's).
-        solver: ``"cg"``, conjugate gradients, or ``"neumann"``, the paper's recursion.
-        iterations: At most 200 (cg) or exactly 100 (neumann) by default.
-        damping: cg only. Added to the curvature; by default 1 % of its largest eigenvalue, and for GIF ten times
-            more as often as the step does not lower the local objective by a quarter of what it promised, or
-            leaves a larger gradient than it found.
-        tolerance: cg only. Relative residual to reach, 1e-4 by default.
-        scale: neumann only, and needed there. 1/λ of the paper.
+        solver: ``"cg"``, conjugate gradients, or ``"neumann"``, the paper's recursion. By default the step is solved
+            for in one Krylov space, whose products serve every damping that is tried.
+        iterations: At most 60 products by default, at most 200 with cg, exactly 100 with neumann.
+        damping: Added to the curvature. By default the least that the spectrum and the way training stopped allow,
+            and for GIF more, as often as the step does not keep what it promised. One that is given is kept.
+        tolerance: Relative residual to reach; 1e-4 with a given damping, 1e-2 otherwise.
+        scale: neumann only. 1/λ of the paper; by default, ``"auto"``, the largest eigenvalue, with which the recursion
+            converges wherever it can (it needs more than half of that, and no negative eigenvalue).
     """
 
     at_rest: ClassVar[str]
+    checks: ClassVar[bool] = False
     curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
     graph: Literal["remaining", "original"] = "remaining"
-    solver: Literal["cg", "neumann"] = "cg"
+    solver: Literal["cg", "neumann"] | None = None
     iterations: int | None = None
     damping: float | None = None
     tolerance: float | None = None
-    scale: float | None = None
+    scale: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
         choices = {
             "curvature": tuple(CURVATURES),
             "graph": ("remaining", "original"),
-            "solver": ("cg", "neumann"),
+            "solver": (None, "cg", "neumann"),
         }
         for option, allowed in choices.items():
             if getattr(self, option) not in allowed:
-                raise MethodError(f"{option} must be one of {', '.join(allowed)}, got {getattr(self, option)!r}")
-        idle = ("scale",) if self.solver == "cg" else ("damping", "tolerance")
+                names = ", ".join(a for a in allowed if a)
+                raise MethodError(f"{option} must be one of {names}, got {getattr(self, option)!r}")
+        if self.solver == "cg" and self.damping is None:
+            raise MethodError("solver='cg' needs damping=…; leave solver out to have the damping found")
+        idle = ("damping", "tolerance") if self.solver == "neumann" else ("scale",)
         for option in idle:
             if getattr(self, option) is not None:
                 raise MethodError(f"{option} does nothing with solver={self.solver!r}; leave it out")
         for option in ("iterations", "damping", "tolerance", "scale"):
             value = getattr(self, option)
+            if value is None or (option == "scale" and value == "auto"):
+                continue
             number = isinstance(value, int if option == "iterations" else int | float) and value < float("inf")
-            if value is not None and not (number and (value > 0 or (value == 0 and option == "damping"))):
+            if not (number and (value > 0 or (value == 0 and option == "damping"))):
                 kind = "whole number" if option == "iterations" else "number"
                 raise MethodError(f"{option} must be a positive {kind}, got {value!r}")
         if self.tolerance is not None and self.tolerance >= 1:
@@ -83,62 +125,101 @@ class InfluenceStep(Method):
     def vector(self, problem: Problem) -> Tensor:
         """The right-hand side v."""
 
-    def judge(self, problem: Problem, x: Tensor, promised: float) -> Verdict:
-        """Whether a step does what its quadratic model promised; damping that was not given is raised until it does.
-
-        Args:
-            problem: The problem.
-            x: The step.
-            promised: The change of the objective that the model predicts, below 0.
-        """
+    def judge(self, problem: Problem, step: Step) -> Verdict:
+        """Whether a step does what its quadratic model promised; damping is raised until it does."""
         return Verdict.GOOD
+
+    def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
+        """Parameters after the step, what was done to make it better, and what to warn of."""
+        return problem.theta + step.x, {}, ()
 
     def forget(self, problem: Problem) -> Outcome:
         """Solve for the step and take it."""
         v = self.vector(problem)
-        details = {"curvature": self.curvature, "curvature_on": f"{self.graph} graph"}
+        details: dict[str, Any] = {"curvature": self.curvature, "curvature_on": f"{self.graph} graph"}
         if not bool(v.any()):
             return Outcome(problem.theta.clone(), details=details, warnings=(self.at_rest,))
         at = problem.at_remaining if self.graph == "remaining" else problem.at_original
         operator = CURVATURES[self.curvature](at)
         if self.solver == "neumann":
-            x, report = neumann(operator, v, scale=self._scale(operator, v), iterations=self.iterations or 100)
+            scale = largest_eigenvalue(operator, v, steps=SCALE_STEPS) if self.scale in (None, "auto") else self.scale
+            x, report = neumann(operator, v, scale=float(scale), iterations=self.iterations or 100)
+        elif self.damping is not None:
+            x, report = conjugate_gradients(
+                operator,
+                v,
+                damping=self.damping,
+                tolerance=self.tolerance or 1e-4,
+                iterations=self.iterations or 200,
+            )
         else:
-            x, report = self._damped(problem, operator, v)
+            return self._adapt(problem, operator, v, details)
         return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
 
-    def _damped(self, problem: Problem, operator: Operator, v: Tensor) -> tuple[Tensor, SolveReport]:
-        """Conjugate gradients with the damping given, or with one that the step itself confirms."""
-        damping, spent = self.damping, 0
-        if damping is None:
-            damping = DAMPING_SHARE * max(largest_eigenvalue(operator, v, steps=SPECTRUM_STEPS), 1e-6)
-            spent = SPECTRUM_STEPS
-        fair: tuple[Tensor, SolveReport] | None = None
-        for _ in range(DAMPING_TRIES):
-            x, report = conjugate_gradients(
-                operator, v, damping=damping, tolerance=self.tolerance or 1e-4, iterations=self.iterations or 200
-            )
-            spent += report.products
-            if self.damping is not None:
-                return x, report
-            verdict = self.judge(problem, x, promised=-float(v @ x + damping * (x @ x)) / 2)
+    def _adapt(self, problem: Problem, operator: Operator, v: Tensor, details: dict[str, Any]) -> Outcome:
+        """Find the damping, take the step and refine it."""
+        tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
+
+        def enough(space: Krylov) -> bool:
+            return space.solve(v, _least_damping(space, problem))[1] <= tolerance
+
+        space = krylov(operator, v, products=products, enough=enough)
+        return self.proceed(problem, operator, v, space, details)
+
+    def proceed(
+        self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
+    ) -> Outcome:
+        """Take the step that the space gives, and refine it."""
+        step = self._choose(problem, v, space)
+        tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
+        achieved = float((v - operator(step.x) - step.damping * step.x).norm() / v.norm())
+        warning = f"the step was solved only to a relative residual of {achieved:.2g}; raise iterations={products}"
+        report = SolveReport(
+            solver="krylov",
+            settings={"damping": step.damping, "tolerance": tolerance, "iterations": products},
+            iterations=space.products,
+            products=space.products + 1,
+            relative_residual=achieved,
+            converged=achieved <= tolerance,
+            smallest_curvature=float(space.values[-1]),
+            largest_curvature=float(space.values[0]),
+            warnings=(warning,) if achieved > max(0.1, tolerance) else (),
+        )
+        theta, more, warnings = self.refine(problem, step)
+        warnings = (*report.warnings, *warnings)
+        return Outcome(theta, solve=report, details=details | more, warnings=warnings, checked=self.checks)
+
+    def _choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
+        """The least damping whose step is good; failing that the first that is fair."""
+        least = damping = _least_damping(space, problem)
+        fair: Step | None = None
+        for tries in range(1, DAMPING_TRIES + 1):
+            x, _ = space.solve(v, damping)
+            along, length = float(v @ x), float(x @ x)
+            promised, bend = -(along + damping * length) / 2, along - damping * length
+            step = Step(x, damping, least, promised, bend, tries, space)
+            verdict = self.judge(problem, step)
             if verdict is Verdict.GOOD:
-                return x, replace(report, products=spent)
+                return step
             if verdict is Verdict.FAIR and fair is None:
-                fair = x, report
-            damping *= 10
+                fair = step
+            damping *= RAISE
         if fair is not None:
-            return fair[0], replace(fair[1], products=spent)
+            return fair
         raise NoProgressError(
-            f"no step of any length lowers the local objective (damping raised to {damping / 10:.3g}); is the model "
+            f"no step of any length lowers the local objective (damping raised to {damping / RAISE:.3g}); is the model "
             "trained on this graph, with this loss and weight_decay? If so use method='finetune' or 'retrain'"
         )
 
-    def _scale(self, operator: Operator, v: Tensor) -> float:
-        if self.scale is not None:
-            return self.scale
-        top = largest_eigenvalue(operator, v)
-        raise MethodError(
-            f"solver='neumann' needs scale=…; the largest curvature eigenvalue is about {top:.4g}, "
-            f"so try scale={1.1 * top:.4g}"
-        )
+
+def _least_damping(space: Krylov, problem: Problem) -> float:
+    """The least damping that the spectrum and the way training stopped allow.
+
+    Training that was stopped early has not followed the flat directions to their end, and neither will retraining.
+    Gradient descent stopped at time t is, roughly, ridge regression with a ridge of 1/t: θ0 would be a minimum of
+    L0 + ½ρ‖θ‖² for the ρ that makes ∇L0(θ0) + ρ θ0 smallest. At a minimum of L0 that ridge is zero.
+    """
+    theta, slope = problem.theta, problem.original_gradient
+    ridge = -float(slope @ theta) / max(float(theta @ theta), 1e-30)
+    fifth = float(space.values[min(4, space.products - 1)])
+    return max(DAMPING_SHARE * fifth, EARLY_STOP * ridge, 1e-6 * float(space.values[0]), 1e-12)

@@ -2,18 +2,21 @@
 
 from unweave.solvers.base import Operator, SolveReport
 from unweave.solvers.cg import conjugate_gradients
-from unweave.solvers.lanczos import LowRank, largest_eigenvalue, low_rank
+from unweave.solvers.lanczos import Krylov, LowRank, krylov, largest_eigenvalue, low_rank, random_like
 from unweave.solvers.neumann import neumann
 from unweave.solvers.quasi_newton import MinimiseReport, minimise
 
 __all__ = [
+    "Krylov",
     "LowRank",
     "MinimiseReport",
     "Operator",
     "SolveReport",
     "conjugate_gradients",
+    "krylov",
     "largest_eigenvalue",
     "low_rank",
     "minimise",
     "neumann",
+    "random_like",
 ]

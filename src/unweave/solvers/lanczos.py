@@ -1,6 +1,8 @@
 """The top of a symmetric matrix's spectrum from products (Lanczos; Golub and Van Loan, chapter 10)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -8,10 +10,12 @@ from torch import Tensor
 from unweave.errors import DivergenceError
 from unweave.solvers.base import Operator
 
-__all__ = ["LowRank", "largest_eigenvalue", "low_rank"]
-
+__all__ = ["Krylov", "LowRank", "krylov", "largest_eigenvalue", "low_rank", "random_like"]
 
 REST = 2.0
+RANK = 32
+CHECK = 5
+"""Products between two looks at how far a Krylov space has come."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,62 @@ class LowRank:
     values: Tensor
     vectors: Tensor
 
-    def solve(self, g: Tensor) -> Tensor:
-        """The inverse times a vector."""
+    def solve(self, g: Tensor, damping: float = 0.0) -> Tensor:
+        """The inverse, with ``damping`` added to every eigenvalue, times a vector."""
         inside = self.vectors.T @ g
         rest = g - self.vectors @ inside
-        return self.vectors @ (inside / self.values) + rest / (REST * self.values[-1])
+        return self.vectors @ (inside / (self.values + damping)) + rest / (REST * self.values[-1] + damping)
 
 
-def low_rank(operator: Operator, like: Tensor, *, rank: int = 32) -> LowRank:
+@dataclass(frozen=True)
+class Krylov:
+    """A symmetric matrix H on the space of v, Hv, H²v, …: one set of products solves (H + δI) x = v for every δ.
+
+    Attributes:
+        tridiagonal: H on that space, in float64.
+        basis: Its orthonormal basis, one vector a column.
+        beyond: How strongly H leads out of the space.
+    """
+
+    tridiagonal: Tensor
+    basis: Tensor
+    beyond: float
+
+    @property
+    def products(self) -> int:
+        """Products spent."""
+        return self.basis.size(1)
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Ritz values, largest first."""
+        values: Tensor = torch.linalg.eigvalsh(self.tridiagonal)
+        return values.flip(0)
+
+    def solve(self, v: Tensor, damping: float) -> tuple[Tensor, float]:
+        """Solve (H + damping·I) x = v, where v is what the space started from.
+
+        Returns:
+            The best x within the space, and its relative residual as the recursion has it.
+        """
+        size = float(v.norm())
+        right = torch.zeros(self.products, dtype=torch.float64)
+        right[0] = size
+        shifted = self.tridiagonal + damping * torch.eye(self.products, dtype=torch.float64)
+        inside = torch.linalg.solve(shifted, right)
+        return self.basis @ inside.to(self.basis), self.beyond * abs(float(inside[-1])) / size
+
+    def low_rank(self, rank: int = RANK) -> LowRank:
+        """The top of the spectrum, as far as the space knows it."""
+        values, mixing = torch.linalg.eigh(self.tridiagonal)
+        keep = torch.arange(values.numel() - 1, -1, -1)[:rank]
+        keep = keep[values[keep] > 1e-6 * values[-1]]
+        if not keep.numel():
+            raise DivergenceError("the curvature has no positive eigenvalue; train with weight_decay above 0")
+        return LowRank(values[keep].to(self.basis), self.basis @ mixing[:, keep].to(self.basis))
+
+
+def low_rank(operator: Operator, like: Tensor, *, rank: int = RANK) -> LowRank:
     """The ``rank`` largest eigenpairs, from ``rank + 8`` products; fewer where the matrix has fewer that are positive.
 
     Args:
@@ -45,13 +97,7 @@ def low_rank(operator: Operator, like: Tensor, *, rank: int = 32) -> LowRank:
         like: A vector whose size, type and device the matrix acts on.
         rank: Eigenpairs to keep.
     """
-    tridiagonal, basis = _lanczos(operator, like, rank + 8)
-    values, mixing = torch.linalg.eigh(tridiagonal)
-    keep = torch.arange(values.numel() - 1, -1, -1)[:rank]
-    keep = keep[values[keep] > 1e-6 * values[-1]]
-    if not keep.numel():
-        raise DivergenceError("the curvature has no positive eigenvalue; train with weight_decay above 0")
-    return LowRank(values[keep].to(like), basis @ mixing[:, keep].to(like))
+    return krylov(operator, random_like(like), products=rank + 8).low_rank(rank)
 
 
 def largest_eigenvalue(operator: Operator, like: Tensor, *, steps: int = 8) -> float:
@@ -62,18 +108,24 @@ def largest_eigenvalue(operator: Operator, like: Tensor, *, steps: int = 8) -> f
         like: A vector whose size, type and device the matrix acts on.
         steps: Products to spend.
     """
-    tridiagonal, _ = _lanczos(operator, like, steps)
-    return float(torch.linalg.eigvalsh(tridiagonal)[-1])
+    return float(krylov(operator, random_like(like), products=steps).values[0])
 
 
-def _lanczos(operator: Operator, like: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """The projection on a Krylov space, tridiagonal and in float64, and the orthonormal basis of that space."""
-    generator = torch.Generator().manual_seed(0)
-    q = torch.randn(like.numel(), generator=generator, dtype=torch.float64).to(like)
-    basis = torch.zeros(like.numel(), min(steps, like.numel()), dtype=like.dtype, device=like.device)
+def krylov(
+    operator: Operator, v: Tensor, *, products: int, enough: Callable[[Krylov], bool] = lambda space: False
+) -> Krylov:
+    """Build the space of a matrix and a vector, until it is enough or ``products`` are spent.
+
+    Args:
+        operator: Product with a symmetric matrix.
+        v: The vector it starts from, not zero.
+        products: At most so many.
+        enough: Asked after every fifth product.
+    """
+    basis = torch.zeros(v.numel(), min(products, v.numel()), dtype=v.dtype, device=v.device)
     diagonal: list[float] = []
     off: list[float] = []
-    q = q / q.norm()
+    q = v / v.norm()
     for step in range(basis.size(1)):
         basis[:, step] = q
         w = operator(q)
@@ -85,13 +137,22 @@ def _lanczos(operator: Operator, like: Tensor, steps: int) -> tuple[Tensor, Tens
         used = basis[:, : step + 1]
         for _ in range(2):  # orthogonal to all that came before, or copies of the largest eigenvalue would appear
             w = w - used @ (used.T @ w)
-        norm = float(w.norm())
-        if norm <= 1e-6 * max(abs(d) for d in diagonal):
+        off.append(float(w.norm()))
+        if off[-1] <= 1e-6 * max(abs(d) for d in diagonal):
             break
-        off.append(norm)
-        q = w / norm
-    size = len(diagonal)
+        if (step + 1) % CHECK == 0 and enough(_space(diagonal, off, used)):
+            break
+        q = w / off[-1]
+    return _space(diagonal, off, basis[:, : len(diagonal)])
+
+
+def _space(diagonal: list[float], off: list[float], basis: Tensor) -> Krylov:
+    across = torch.tensor(off[:-1], dtype=torch.float64)
     tridiagonal = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    for i in range(size - 1):
-        tridiagonal[i, i + 1] = tridiagonal[i + 1, i] = off[i]
-    return tridiagonal, basis[:, :size]
+    return Krylov(tridiagonal + torch.diag(across, 1) + torch.diag(across, -1), basis, off[-1])
+
+
+def random_like(like: Tensor) -> Tensor:
+    """A random vector, the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(like.numel(), generator=generator, dtype=torch.float64).to(like)

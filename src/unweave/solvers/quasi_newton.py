@@ -34,6 +34,7 @@ class MinimiseReport:
         gradient_norm: ‖gradient‖ where it ended.
         converged: Whether that is within the tolerance.
         value: The function there.
+        smallest_curvature: Smallest curvature met along a step; below 0 where the function bends down.
     """
 
     evaluations: int
@@ -41,6 +42,7 @@ class MinimiseReport:
     gradient_norm: float
     converged: bool
     value: float
+    smallest_curvature: float | None
 
 
 def minimise(
@@ -48,10 +50,11 @@ def minimise(
     x: Tensor,
     value: float,
     gradient: Tensor,
-    inverse: Callable[[Tensor], Tensor],
+    inverse: Callable[[Tensor], Tensor] | None,
     *,
     evaluations: int,
     tolerance: float,
+    lowest: float = -math.inf,
     memory: int = 30,
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
@@ -65,18 +68,21 @@ def minimise(
         x: Where to start.
         value: The function there.
         gradient: The gradient there.
-        inverse: Product with the initial inverse curvature, positive definite.
+        inverse: Product with the initial inverse curvature, positive definite; ``None`` for plain L-BFGS, which begins
+            with a step of length 1 and scales by the latest pair.
         evaluations: At most so many gradients; a few more where none of these gave a first step.
         tolerance: Stop when ‖gradient‖ is at most this.
+        lowest: Stop when the function is below this.
         memory: Pairs of steps and gradient differences to remember.
     """
     pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=memory)
     spent = taken = 0
+    smallest: float | None = None
 
     def may_go_on() -> bool:
         return spent < (evaluations if taken else max(evaluations, FIRST))
 
-    while may_go_on() and float(gradient.norm()) > tolerance:
+    while may_go_on() and float(gradient.norm()) > tolerance and value > lowest:
         direction = -_two_loops(gradient, pairs, inverse)
         slope = float(gradient @ direction)
         length, accepted = 1.0, False
@@ -97,12 +103,14 @@ def minimise(
             pairs.clear()
             continue
         s, y = candidate - x, new - gradient
+        bend = float(s @ y) / max(float(s @ s), 1e-300)
+        smallest = bend if smallest is None else min(smallest, bend)
         if float(s @ y) > 1e-8 * float(s.norm() * y.norm()):
             pairs.append((s, y))
         x, value, gradient = candidate, height, new
         taken += 1
     norm = float(gradient.norm())
-    return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value)
+    return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest)
 
 
 def _shrink(fall: float, promised: float) -> float:
@@ -112,7 +120,9 @@ def _shrink(fall: float, promised: float) -> float:
     return min(max(-promised / (2 * bend), least), most) if math.isfinite(bend) and bend > 0 else least
 
 
-def _two_loops(gradient: Tensor, pairs: deque[tuple[Tensor, Tensor]], inverse: Callable[[Tensor], Tensor]) -> Tensor:
+def _two_loops(
+    gradient: Tensor, pairs: deque[tuple[Tensor, Tensor]], inverse: Callable[[Tensor], Tensor] | None
+) -> Tensor:
     """The inverse curvature times the gradient, with the remembered pairs on top of the initial inverse."""
     q = gradient.clone()
     weights = []
@@ -120,7 +130,12 @@ def _two_loops(gradient: Tensor, pairs: deque[tuple[Tensor, Tensor]], inverse: C
         weight = (s @ q) / (s @ y)
         weights.append(weight)
         q = q - weight * y
-    r = inverse(q)
+    if inverse is not None:
+        r = inverse(q)
+    elif pairs:
+        r = q * float(pairs[-1][0] @ pairs[-1][1]) / float(pairs[-1][1] @ pairs[-1][1])
+    else:
+        r = q / float(q.norm())
     for (s, y), weight in zip(pairs, reversed(weights), strict=True):
         r = r + (weight - (y @ r) / (s @ y)) * s
     return r

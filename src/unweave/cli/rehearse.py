@@ -1,0 +1,41 @@
+"""``unweave rehearse``: try a deletion on a run, and say how near it comes to retraining."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import Device, Json, Root
+from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.meter import find_device
+from unweave.rehearsal import rehearse as rehearse_run
+from unweave.run import Run
+
+__all__ = ["rehearse"]
+
+
+@reports_errors
+def rehearse(
+    run: Annotated[Path, typer.Argument(help="Folder of the run; it stays as it is.")],
+    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05.")] = "nodes:0.05",
+    request_seed: Annotated[int, typer.Option(help="Seed of the random request.", min=0)] = 0,
+    device: Device = "cpu",
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Rehearse a deletion: how near would this model come to retraining? It costs two retrainings."""
+    opened = Run.open(run, root=root).to(find_device(device))
+    with progress_bar("rehearsing"):
+        found = rehearse_run(opened, forget, seed=request_seed)
+    if json:
+        print_json(asdict(found) | {"verdict": found.verdict})
+        return
+    say(f"{'Rehearsed':<11}{forget}")
+    say(f"{'gif':<11}closes {_share(found.gap_closed)} of the gap to retraining, at {found.cost:.1%} of its cost")
+    say(f"{'Other seed':<11}a model retrained from another seed closes {_share(found.other_seed)}")
+    say(f"{'Verdict':<11}{found.verdict}")
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:+.3f}"

@@ -1,0 +1,46 @@
+"""Plain L-BFGS from θ0 on the remaining graph: the control for what preparation is worth."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unweave.errors import MethodError, NoProgressError
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import register
+from unweave.solvers import minimise
+
+__all__ = ["LBFGS"]
+
+
+@register
+@dataclass(frozen=True)
+class LBFGS(Method):
+    """Minimise L' from θ0 by L-BFGS that knows nothing of the curvature.
+
+    Attributes:
+        steps: Gradients on the remaining graph after the first.
+    """
+
+    name: ClassVar[str] = "lbfgs"
+    steps: int = 15
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.steps, int) and self.steps >= 1):
+            raise MethodError(f"steps must be a whole number of at least 1, got {self.steps!r}")
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Warm-start on the remaining graph."""
+        theta, found = minimise(
+            problem.remaining.evaluate,
+            problem.theta,
+            problem.at_remaining.value,
+            problem.remaining_gradient,
+            None,
+            evaluations=self.steps,
+            tolerance=0.0,
+        )
+        if not found.steps:
+            raise NoProgressError(
+                "no step lowers the objective on the remaining graph; is the model trained on this graph, with this "
+                "loss and weight_decay? If so use method='finetune' or 'retrain'"
+            )
+        return Outcome(theta, details={"steps": found.steps, "evaluations": found.evaluations + 1})

@@ -1,0 +1,99 @@
+"""Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
+
+from dataclasses import dataclass
+
+import torch
+
+from unweave.drawing import draw
+from unweave.errors import DataError
+from unweave.metrics import closed, gap, log_probabilities
+from unweave.run import Run
+from unweave.unlearning import Unlearned, unlearn
+
+__all__ = ["Rehearsal", "rehearse"]
+
+GOOD, PARTLY = 0.9, 0.5
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsed deletion showed.
+
+    Attributes:
+        forget: What was drawn and forgotten.
+        gap_closed: Of the gap to the model retrained with the same seed, what ``gif`` closed: 0 as doing nothing, 1
+            that very model. ``None`` where the deletion changes nothing.
+        other_seed: The same for a model retrained from another seed: how far seeds agree on what remains.
+        cost: Seconds of ``gif`` / seconds of retraining.
+        retrain_seconds: What retraining took.
+    """
+
+    forget: str
+    gap_closed: float | None
+    other_seed: float | None
+    cost: float
+    retrain_seconds: float
+
+    @property
+    def verdict(self) -> str:
+        """What to do about it, in a sentence."""
+        if self.gap_closed is None:
+            return "this deletion changes nothing; rehearse a larger one"
+        if self.gap_closed >= GOOD:
+            return "this model can forget: requests like this one need no retraining"
+        if self.gap_closed >= PARTLY:
+            return (
+                "this model forgets in part: train it with forgettable=True, with more weight decay, or retrain for "
+                "requests that must be forgotten entirely"
+            )
+        return (
+            "this model cannot forget requests like this one: retrain for them, or train it with forgettable=True and "
+            "more weight decay"
+        )
+
+
+def rehearse(run: Run, forget: str = "nodes:0.05", *, seed: int = 0) -> Rehearsal:
+    """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
+
+    It costs two retrainings, and leaves the run as it is.
+
+    Args:
+        run: A model with its graph and recipe.
+        forget: Random request, e.g. ``"edges:0.05"``.
+        seed: Of the request.
+    """
+    if seed < 0:
+        raise DataError(f"seed must be at least 0, got {seed}")
+    request = draw(forget, run.data, seed=seed)
+    done = run.forget(request, allow_class_loss=True)
+
+    def retrain(seed: int) -> Unlearned:
+        return unlearn(
+            run.model,
+            run.data,
+            request,
+            "retrain",
+            weight_decay=run.recipe.weight_decay,
+            loss=run.loss,
+            forward=run.forward,
+            seed=seed,
+            allow_class_loss=True,
+            recipe=run.recipe,
+        )
+
+    reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)
+    remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
+    remaining[list(request.nodes)] = False
+    target = log_probabilities(reference.model, reference.data, run.forward)
+    distances = [
+        gap(target, log_probabilities(model, reference.data, run.forward), remaining)
+        for model in (run.model, done.model, other.model)
+    ]
+    spent = reference.receipt.seconds["forget"]
+    return Rehearsal(
+        forget=forget,
+        gap_closed=closed(distances[1], distances[0]),
+        other_seed=closed(distances[2], distances[0]),
+        cost=done.receipts[-1].seconds["total"] / spent,
+        retrain_seconds=spent,
+    )
