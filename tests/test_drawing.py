@@ -76,3 +76,5 @@ def test_labels_that_cannot_be_flipped_are_refused() -> None:
         stage("flipped:0.2", data)
     with pytest.raises(uw.RequestError, match="cannot read"):
         stage("flipped:2", small_graph())
+    with pytest.raises(uw.RequestError, match="only in a comparison"):
+        uw.draw("flipped:0.2", small_graph())

@@ -58,3 +58,12 @@ def test_mean_aggregation_does_not_grow_with_the_degree() -> None:
 def test_options_that_make_no_sense_are_refused(build) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(uw.ModelError):
         build()
+
+
+@pytest.mark.parametrize("name", ["gat", "gin"])
+def test_how_far_messages_travel_is_known_in_both_forms(name: str) -> None:
+    data = small_graph()
+    model = uw.models.build(name, 8, 3, forgettable=True)
+    uw.train(model, data, epochs=3)
+    done = uw.unlearn(model, data, uw.Request(edges=[tuple(data.edge_index[:, 0].tolist())]), weight_decay=1e-4)
+    assert done.receipt.region["steps"] == 2

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import Linear
 
 import unweave as uw
 from unweave.objective import flatten
@@ -42,3 +43,33 @@ def test_a_bad_seed_is_refused(data: Data) -> None:
     run = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, epochs=3)
     with pytest.raises(uw.DataError, match="seed"):
         uw.rehearse(run, seed=-1)
+
+
+def test_what_is_no_class_probability_is_refused(data: Data) -> None:
+    regression = data.clone()
+    regression.y = data.y.float()[:, None]
+    run = uw.train(uw.models.SGC(data.num_features, 1), regression, epochs=3, loss=uw.losses.squared_error)
+    with pytest.raises(uw.ModelError, match="class probabilities"):
+        uw.rehearse(run)
+
+
+def test_a_model_trained_by_ones_own_loop(data: Data) -> None:
+    def trainer(model: torch.nn.Module, graph: Data) -> None:
+        for module in model.modules():
+            if isinstance(module, Linear):
+                module.reset_parameters()
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.05, weight_decay=1e-2)
+        for _ in range(300):
+            optimiser.zero_grad()
+            out = model(graph.x, graph.edge_index)[graph.train_mask]
+            torch.nn.functional.cross_entropy(out, graph.y[graph.train_mask]).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+    model = uw.models.SGC(data.num_features, data.num_classes)
+    trainer(model, data)
+    run = uw.Run(model, data, uw.Recipe(weight_decay=1e-2), {})
+    found = uw.rehearse(run, "edges:0.05", trainer=trainer)
+    assert found.gap_closed is not None
+    assert found.gap_closed > 0.9
+    with pytest.raises(uw.ModelError, match=r"takes an unweave\.Run"):
+        uw.rehearse(model)  # type: ignore[arg-type]

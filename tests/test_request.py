@@ -113,3 +113,12 @@ def test_json_round_trip_and_order_do_not_matter(nodes, edges, features, labels,
     random.shuffle(shuffled)
     again = Request(nodes=shuffled, edges=edges, features=features, labels=labels)
     assert again.digest == request.digest
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_edge_index_is_not_taken_for_pairs(count: int) -> None:
+    """Two columns of an edge_index would read as two other edges."""
+    index = torch.tensor([[1, 2, 3], [4, 5, 6]])[:, :count]
+    with pytest.raises(RequestError, match="edge_index"):
+        Request(edges=index)
+    assert Request(edges=index.t().tolist()).edges[0] == (1, 4)

@@ -63,6 +63,12 @@ def stage(spec: str, data: Data, *, seed: int = 0) -> tuple[Data, Request]:
     kind, _, probability = spec.strip().partition(":")
     if kind != FLIPPED:
         return data, draw(spec, data, seed=seed)
+    try:
+        chance = float(probability)
+    except ValueError:
+        chance = -1.0
+    if not 0 < chance <= 1:
+        raise RequestError(f"cannot read {spec!r}; write e.g. flipped:0.2, alone")
     request = draw(f"nodes:{probability}", data, seed=seed)
     if data.y.dim() != 1 or data.y.is_floating_point() or int(data.y.max()) < 1:
         raise RequestError(f"{spec!r} needs one class label a node, of at least two classes, to flip")
@@ -80,6 +86,8 @@ def _parse(spec: str) -> dict[str, float]:
     parts: dict[str, float] = {}
     for part in spec.split(","):
         kind, _, text = part.strip().partition(":")
+        if kind == FLIPPED:
+            raise RequestError(f"{spec!r} poisons a graph before training, so it stands alone and only in a comparison")
         try:
             probability = float(text)
         except ValueError:

@@ -72,10 +72,9 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
         keys = sorted(weight_decay, key=len)  # the longest name that fits a parameter is the one that counts
         values = {n: ([0.0] + [weight_decay[k] for k in keys if _under(n, k)])[-1] for n in names}
     else:
-        try:
-            values = {name: float(weight_decay) for name, _ in model.named_parameters()}
-        except (TypeError, ValueError):
-            raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}") from None
+        if not hasattr(weight_decay, "__float__"):  # a string has none
+            raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}")
+        values = {name: float(weight_decay) for name, _ in model.named_parameters()}
     if any(not 0 <= value < float("inf") for value in values.values()):
         raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
     return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])

@@ -17,9 +17,11 @@ from unweave.curvature import GaussNewton
 from unweave.errors import ModelError
 from unweave.fitting import Progress
 from unweave.losses import Loss, cross_entropy
+from unweave.metrics import score
 from unweave.objective import Forward, Objective, WeightDecay, call, flatten, load_flat
 from unweave.prepared import Prepared, checked_objective, prepare_objective
-from unweave.solvers import low_rank, minimise
+from unweave.solvers import krylov, minimise, random_like
+from unweave.statistics import refresh
 
 __all__ = ["POLISH", "Polished", "polish", "polish_objective", "refuse_no_decay"]
 
@@ -29,6 +31,10 @@ REFRESH = 60
 POLISH = 300
 """Evaluations that a polish may take."""
 
+PRODUCTS = 40
+"""Curvature products for each refresh."""
+
+LOST = 0.01
 TOLERANCE = 1e-4
 """Share of the first gradient at which the polish is done."""
 
@@ -40,13 +46,15 @@ class Polished:
     Attributes:
         model: A new model; the caller's is untouched.
         prepared: The state that makes its requests cheap.
-        report: Gradient norms (absolute, and by :attr:`Prepared.stationarity`), the smallest curvature met along a
-            step, evaluations and passes.
+        warnings: What the user should know.
+        report: Gradient norms before and after, :attr:`Prepared.stationarity`, the smallest curvature met along a
+            step, F1 before and after on the masks there are, gradients, curvature products and passes spent.
     """
 
     model: nn.Module
     prepared: Prepared
     report: dict[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 def polish(
@@ -75,7 +83,19 @@ def polish(
     refuse_no_decay(objective)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
-    return Polished(own, prepared, report | {"stationarity": prepared.stationarity})
+    scores = score(own, data, loss, forward)
+    scores |= {f"{key}_before": value for key, value in score(copy.deepcopy(model), data, loss, forward).items()}
+    return Polished(own, prepared, report | {"stationarity": prepared.stationarity} | scores, _warn(prepared, scores))
+
+
+def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
+    warnings = []
+    if not prepared.at_minimum:
+        warnings.append(f"no minimum was reached ({prepared.stationarity:.2g} of the objective is left to gain)")
+    before, after = scores.get("val_f1_before"), scores.get("val_f1")
+    if before is not None and after is not None and after < before - LOST:
+        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay (1e-2)")
+    return tuple(warnings)
 
 
 def refuse_no_decay(objective: Objective) -> None:
@@ -85,16 +105,21 @@ def refuse_no_decay(objective: Objective) -> None:
 
 
 def polish_objective(objective: Objective, *, evaluations: int, progress: Progress | None = None) -> dict[str, Any]:
-    """Minimise an objective in place, from the parameters its module holds; returns what was reached and spent."""
+    """Minimise an objective in place, from the parameters its module holds; returns what was reached and spent.
+
+    Running statistics follow the parameters: they are taken anew whenever the curvature is.
+    """
     passes = objective.meter.passes
+    refresh(objective.model.eval(), objective.data, objective.forward)
     theta = flatten(objective.model)
     value, gradient = objective.evaluate(theta)
     before, first = value, float(gradient.norm())
     tolerance = TOLERANCE * first
-    spent = 0
+    spent = products = 0
     smallest: float | None = None
     while spent < evaluations and float(gradient.norm()) > tolerance:
-        curvature = low_rank(GaussNewton(objective.at(theta)), theta)
+        space = krylov(GaussNewton(objective.at(theta)), random_like(theta), products=PRODUCTS)
+        curvature, products = space.low_rank(), products + space.products
         theta, found = minimise(
             objective.evaluate,
             theta,
@@ -105,6 +130,8 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
             tolerance=tolerance,
         )
         spent += found.evaluations
+        load_flat(objective.model, theta)
+        refresh(objective.model, objective.data, objective.forward)
         met = found.smallest_curvature
         smallest = met if smallest is None else smallest if met is None else min(smallest, met)
         value, gradient = objective.evaluate(theta)
@@ -112,7 +139,6 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
             progress(spent, evaluations)
         if not found.steps:
             break
-    load_flat(objective.model, theta)
     return {
         "gradient_norm": float(gradient.norm()),
         "gradient_norm_before": first,
@@ -120,5 +146,6 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
         "objective_before": before,
         "smallest_curvature": smallest,
         "evaluations": spent,
+        "products": products,
         "passes": objective.meter.passes - passes,
     }

@@ -14,11 +14,21 @@ from unweave._digest import tensor_digest
 from unweave.curvature import GaussNewton, Hessian
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
+from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, flatten
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 
-__all__ = ["AT_MINIMUM", "Prepared", "check_calls", "checked_objective", "prepare", "prepare_objective", "stationarity"]
+__all__ = [
+    "AT_MINIMUM",
+    "SADDLE",
+    "Prepared",
+    "bend",
+    "check_calls",
+    "checked_objective",
+    "prepare",
+    "prepare_objective",
+    "stationarity",
+]
 
 FACTS = ("objective", "parameters", "bend", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
@@ -102,6 +112,12 @@ def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> floa
     return float(gradient @ curvature.solve(gradient)) / 2 / max(abs(objective), 1e-30)
 
 
+def bend(point: Point) -> float:
+    """The smallest Hessian eigenvalue that a short search meets, as a share of the largest."""
+    ends = krylov(Hessian(point), random_like(point.theta.detach()), products=BEND_PRODUCTS).values
+    return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
+
+
 def prepare(
     model: nn.Module,
     data: Data,
@@ -148,10 +164,9 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     start, passes = objective.meter.now(), objective.meter.passes
     point = objective.at(theta)
     curvature = low_rank(GaussNewton(point), theta, rank=rank)
-    ends = krylov(Hessian(point), random_like(theta), products=BEND_PRODUCTS).values
     return Prepared(
         curvature=curvature,
-        bend=float(ends[-1]) / max(float(ends.abs().max()), 1e-30),
+        bend=bend(point),
         gradient=point.gradient(),
         objective=point.value,
         parameters=tensor_digest(objective.model.named_parameters()),

@@ -12,6 +12,8 @@ from typing import Any
 import torch_geometric.nn as pyg
 from torch import nn
 
+from unweave.models.gat import TemperedGATConv
+
 __all__ = ["Reach", "find_reach"]
 
 
@@ -45,6 +47,7 @@ _ONE_STEP_PLAIN = (
     pyg.ResGatedGraphConv,
     pyg.SAGEConv,
     pyg.TransformerConv,
+    TemperedGATConv,
 )
 _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
     **dict.fromkeys(_ONE_STEP_PLAIN, lambda layer: (1, False)),

@@ -130,7 +130,7 @@ class Receipt:
                 (
                     "Solved",
                     f"{self.solve['solver']} ({settings}): {self.solve['iterations']} iterations, "
-                    f"true residual {self.solve['relative_residual']:.2g}",
+                    f"the linear system to {self.solve['relative_residual']:.2g}",
                 )
             )
         moved = objective.get("function_change")
@@ -172,14 +172,19 @@ class Receipt:
 
     def _nearness(self) -> str:
         if self.method["name"] == "retrain":
-            return "this is the retrained model itself"
+            assumed = any("was assumed" in warning for warning in self.warnings)
+            return (
+                "a model retrained by an assumed recipe, see the warning"
+                if assumed
+                else "this is the retrained model itself"
+            )
         left = self.residual_influence
         if left is None:
             return "no training loss depends on what was removed, so there is no influence to measure"
-        verdict = " — worse than before" if left > 1 else ""
+        verdict = ", larger than before" if left > 1 else ""
         return (
-            f"residual {left:.3f} of the local problem (1 = nothing done, 0 = solved){verdict}. "
-            "The distance to a retrained model was not measured here; method 'retrain' would"
+            f"residual {left:.3f} of the undamped local problem (1 = nothing done, 0 = solved){verdict}. "
+            "The distance to a retrained model was not measured here; unweave.rehearse measures it"
         )
 
 

@@ -1,11 +1,16 @@
 """Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
+from torch_geometric.data import Data
 
 from unweave.drawing import draw
-from unweave.errors import DataError
+from unweave.errors import DataError, ModelError
+from unweave.losses import cross_entropy
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.run import Run
 from unweave.unlearning import Unlearned, unlearn
@@ -26,6 +31,7 @@ class Rehearsal:
         other_seed: The same for a model retrained from another seed: how far seeds agree on what remains.
         cost: Seconds of ``gif`` / seconds of retraining.
         retrain_seconds: What retraining took.
+        forgettable: Whether the run was trained to a minimum already.
     """
 
     forget: str
@@ -33,6 +39,7 @@ class Rehearsal:
     other_seed: float | None
     cost: float
     retrain_seconds: float
+    forgettable: bool = False
 
     @property
     def verdict(self) -> str:
@@ -41,18 +48,17 @@ class Rehearsal:
             return "this deletion changes nothing; rehearse a larger one"
         if self.gap_closed >= GOOD:
             return "this model can forget: requests like this one need no retraining"
+        remedy = "with more weight decay (1e-2 or 3e-2)" if self.forgettable else "with forgettable=True"
         if self.gap_closed >= PARTLY:
             return (
-                "this model forgets in part: train it with forgettable=True, with more weight decay, or retrain for "
-                "requests that must be forgotten entirely"
+                f"this model forgets in part: train it {remedy}, or retrain where a request must be forgotten entirely"
             )
-        return (
-            "this model cannot forget requests like this one: retrain for them, or train it with forgettable=True and "
-            "more weight decay"
-        )
+        return f"this model cannot forget requests like this one: retrain for them, or train it {remedy}"
 
 
-def rehearse(run: Run, forget: str = "nodes:0.05", *, seed: int = 0) -> Rehearsal:
+def rehearse(
+    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: Callable[[nn.Module, Data], None] | None = None
+) -> Rehearsal:
     """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
 
     It costs two retrainings, and leaves the run as it is.
@@ -61,11 +67,21 @@ def rehearse(run: Run, forget: str = "nodes:0.05", *, seed: int = 0) -> Rehearsa
         run: A model with its graph and recipe.
         forget: Random request, e.g. ``"edges:0.05"``.
         seed: Of the request.
+        trainer: Your own training, as ``retrain`` takes it; it must draw from torch's generator, not set its own seed.
+            A model trained elsewhere comes as ``Run(model, data, Recipe(weight_decay=…), {}, prepared=…)``.
     """
+    if not isinstance(run, Run):
+        raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}")
+    if run.loss is not cross_entropy:
+        raise ModelError(
+            "only class probabilities can be compared in a rehearsal; retrain and compare outputs yourself"
+        )
     request = draw(forget, run.data, seed=seed)
     done = run.forget(request, allow_class_loss=True)
+
+    options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
 
     def retrain(seed: int) -> Unlearned:
         return unlearn(
@@ -79,6 +95,7 @@ def rehearse(run: Run, forget: str = "nodes:0.05", *, seed: int = 0) -> Rehearsa
             seed=seed,
             allow_class_loss=True,
             recipe=run.recipe,
+            **options,
         )
 
     reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)
@@ -96,4 +113,5 @@ def rehearse(run: Run, forget: str = "nodes:0.05", *, seed: int = 0) -> Rehearsa
         other_seed=closed(distances[2], distances[0]),
         cost=done.receipts[-1].seconds["total"] / spent,
         retrain_seconds=spent,
+        forgettable=run.recipe.forgettable,
     )

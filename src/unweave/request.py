@@ -56,6 +56,11 @@ class Request:
         labels: Iterable[int] = (),
     ) -> None:
         members = [_integer(n, "nodes") for n in _items(nodes, "nodes")]
+        shape = tuple(getattr(edges, "shape", ()))
+        if len(shape) == 2 and shape[0] == 2:
+            raise RequestError(
+                f"edges: an array of shape {shape} reads like an edge_index; pass pairs, edge_index.t().tolist()"
+            )
         pairs = [_edge(e) for e in _items(edges, "edges")]
         unlabelled = [_integer(n, "labels") for n in _items(labels, "labels")]
         if not isinstance(features, Mapping):

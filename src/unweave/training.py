@@ -1,5 +1,6 @@
 """Train a model from scratch by a recipe that can be repeated exactly."""
 
+import copy
 from dataclasses import replace
 
 from torch import nn
@@ -90,12 +91,13 @@ def _fit(
     if not recipe.forgettable:
         metrics = score(model, data, loss, forward)
         return Run(model, data, recipe, metrics | {"train_seconds": meter.seconds["train"]}, loss=loss, forward=forward)
-    before = score(model, data, loss, forward)
+    ordinary = copy.deepcopy(model)
     with meter.phase("polish"):
         tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
         report = polish_objective(objective, evaluations=POLISH, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
     metrics = score(model, data, loss, forward)
+    before = score(ordinary, data, loss, forward)
     metrics |= {f"{key}_before_polish": value for key, value in before.items() if key.endswith("_f1")}
     metrics |= {
         "gradient_norm": report["gradient_norm"],
@@ -104,6 +106,7 @@ def _fit(
         "bend": prepared.bend,
         **({} if report["smallest_curvature"] is None else {"smallest_curvature": report["smallest_curvature"]}),
         "polish_evaluations": report["evaluations"],
+        "polish_products": report["products"],
         "polish_passes": report["passes"],
         "train_seconds": meter.seconds["train"],
         "polish_seconds": meter.seconds["polish"],
@@ -113,12 +116,15 @@ def _fit(
 
 def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:
     """The usual decay, or the best one where validation nodes show that it is clearly better."""
-    if loss is not cross_entropy or data.get("val_mask") is None or not bool(data.val_mask.any()):
+    if loss is not cross_entropy or data.get("val_mask") is None:
+        return FORGETTABLE_DECAY
+    known = int((data.val_mask & (data.y >= 0)).sum())
+    if not known:
         return FORGETTABLE_DECAY
     found = {}
     for decay in (FORGETTABLE_DECAY, *OTHER_DECAYS):
         run = _fit(model, data, replace(recipe, weight_decay=decay), loss, forward)
         found[decay] = run.metrics["val_f1"]
     best = max(found, key=lambda decay: found[decay])
-    error = (found[best] * (1 - found[best]) / int(data.val_mask.sum())) ** 0.5
+    error = (found[best] * (1 - found[best]) / known) ** 0.5
     return best if found[best] > found[FORGETTABLE_DECAY] + EVIDENCE * error else FORGETTABLE_DECAY

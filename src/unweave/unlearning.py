@@ -26,6 +26,7 @@ from unweave.objective import Forward, Objective, WeightDecay, call, decay_vecto
 from unweave.reach import Reach, find_reach
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
+from unweave.statistics import refresh, running
 from unweave.validation import (
     changed_outside,
     check_classes,
@@ -98,7 +99,11 @@ def unlearn(
             f"unlearn takes a torch.nn.Module and a Data, got {type(model).__name__}, {type(data).__name__}"
         )
     if not isinstance(request, Request):
-        raise RequestError(f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict")
+        raise RequestError(
+            f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
+        )
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
     if recipe is not None and weight_decay != recipe.weight_decay:
         raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
@@ -253,7 +258,8 @@ def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, 
     if not math.isfinite(left + change):
         raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
     warnings = []
-    if outcome.solve is not None and not outcome.checked and (change > 0 or left > size):
+    worse = change > 0, left > size
+    if (outcome.solve is not None and any(worse) and not outcome.checked) or (outcome.checked and all(worse)):
         what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
         warnings.append(
             f"the step did not solve its own problem: it {what}. This request is beyond one influence step on this "
@@ -282,22 +288,12 @@ def _build(own: nn.Module, outcome: Outcome) -> nn.Module:
 
 def _refresh_statistics(model: nn.Module, data: Data, forward: Forward, outcome: Outcome) -> list[str]:
     """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
-    norms = {n: m for n, m in model.named_modules() if getattr(m, "running_mean", None) is not None}
-    if not norms or outcome.buffers is not None:
+    names = ", ".join(running(model))
+    if not names or outcome.buffers is not None:
         return []
-    names = ", ".join(norms)
     if not outcome.refresh:
         return [f"running statistics still come from the old graph: {names}"]
-    momenta = {name: norm.momentum for name, norm in norms.items()}
-    for norm in norms.values():
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain average, here over one pass
-        norm.train()
-    with torch.no_grad():
-        forward(model, data)
-    for name, norm in norms.items():
-        norm.momentum = momenta[name]
-        norm.eval()
+    refresh(model, data, forward)
     return [f"running statistics were taken anew on the remaining graph: {names}"]
 
 

@@ -119,17 +119,30 @@ def test_seed_averages_survive_probabilities_that_underflow() -> None:
 
 
 def test_only_a_method_that_uses_the_prepared_state_is_charged_for_it() -> None:
-    result = uw.compare(graphs, small, "edges:0.1", seeds=1, epochs=20, forgettable=True, weight_decay=1e-2)
+    result = uw.compare(
+        graphs,
+        small,
+        "edges:0.1",
+        methods=["if", "gif(damping=10)", "gif"],
+        seeds=1,
+        epochs=20,
+        forgettable=True,
+        weight_decay=1e-2,
+    )
     assert result.row("gif")["prepare_seconds_mean"] > 0
     assert all(row["prepare_seconds_mean"] == 0 for row in result.rows if row["method"] != "gif")
 
 
 def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered() -> None:
     methods = ["gif(steps=1)", "gif(damping=1000)", "retrain(disturbed=0.001)"]
-    result = uw.compare(graphs, small, "flipped:0.3", methods=methods, seeds=2, epochs=60, averaged=False)
+    spaced = [" finetune", *(f" {name} " for name in methods)]
+    result = uw.compare(graphs, small, "flipped:0.3", methods=spaced, seeds=2, epochs=60, averaged=False)
     assert [row["method"] for row in result.rows] == ["none", "finetune", *methods, "retrain", OTHER_SEED]
-    assert result.row("retrain")["recovery"] in (1, None)
-    assert result.row("none")["recovery"] in (0, None)
+    f1 = {row["method"]: row["f1_mean"] for row in result.rows}
+    lost = f1["retrain"] - f1["none"]
+    for name, found in f1.items():
+        expected = (found - f1["none"]) / lost if lost > 0 else None
+        assert result.row(name)["recovery"] == expected
     assert all(row["mean_gap_closed"] is None for row in result.rows)
     chaos = result.row("retrain(disturbed=0.001)")["gap_closed_mean"]
     assert result.row("gif(damping=1000)")["gap_closed_mean"] < chaos < 1
@@ -137,7 +150,10 @@ def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered() -
     assert result.receipts["gif(damping=1000)"].method["options"]["damping"] == 1000
 
 
-@pytest.mark.parametrize("text", ["gif(", "gif()", "gif(steps)", "gif(steps=1,steps=2)", "gif)"])
+@pytest.mark.parametrize(
+    "text",
+    ["gif(", "gif()", "gif(steps)", "gif(steps=1,steps=2)", "gif)", "gif(steps=0)", "gif(step=3)", "lbfgs(steps=x)"],
+)
 def test_methods_that_cannot_be_read(text: str) -> None:
     with pytest.raises(uw.MethodError):
         uw.compare(graphs, small, "edges:0.1", methods=[text], seeds=1)

@@ -1,5 +1,7 @@
 """The methods that are there to be compared with: GIF as published, plain L-BFGS, a disturbed retraining."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -81,11 +83,14 @@ def test_a_disturbed_retraining_is_near_the_undisturbed_one_and_repeatable() -> 
     [
         ("gif-published", {"scale": 0.0}),
         ("gif-published", {"iterations": 0}),
+        ("gif-published", {"scale": "auto"}),
+        ("gif-published", {"iterations": 1.5}),
+        ("retrain", {"disturbed": "x"}),
         ("lbfgs", {"steps": 0}),
         ("retrain", {"disturbed": -0.1}),
     ],
 )
-def test_options_that_make_no_sense_are_refused(method: str, options: dict[str, float]) -> None:
+def test_options_that_make_no_sense_are_refused(method: str, options: dict[str, Any]) -> None:
     data = small_graph()
     with pytest.raises(uw.MethodError):
         uw.unlearn(uw.models.GCN(8, 3), data, uw.draw("edges:0.1", data), method, weight_decay=1e-4, **options)

@@ -177,7 +177,7 @@ def test_if_counts_the_touched_nodes_only() -> None:
         ({"solver": "jacobi"}, "solver must be one of cg, neumann"),
         ({"curvature": "fisher"}, "curvature must be one of"),
         ({"graph": "new"}, "graph must be one of"),
-        ({"scale": 10.0}, "scale does nothing with solver=None"),
+        ({"scale": 10.0}, "scale goes with solver='neumann'"),
         ({"solver": "cg"}, "solver='cg' needs damping"),
         ({"steps": 0}, "steps must be"),
         ({"steps": "many"}, "steps must be"),

@@ -24,7 +24,7 @@ __all__ = ["compare", "show_comparison"]
 LEGEND = (
     "gap closed     of the distance to the model retrained with the same seed: 0 = doing nothing, 1 = that very model",
     "seed-averaged  the same for predictions averaged over seeds: what the deletion does, without the luck of a seed",
-    "residual       what is left of the removed data's pull on the parameters, by the method's own local problem",
+    "residual       gradient left of the undamped local problem L' − <∇L0(θ0), θ>, 1 = as doing nothing",
     "cost, passes   time / time of retraining; sweeps over the graph (an epoch is two)",
     "retrain (other seed) shows how far luck alone carries a retrained model from another one",
 )
@@ -83,8 +83,9 @@ def show_comparison(result: Comparison) -> None:
     """Print the table and what it lets one say."""
     config = result.config
     way = "trained to a minimum" if config["forgettable"] else "ordinary training"
+    seeds = f"{config['seeds']} seed{'s' * (config['seeds'] != 1)}"
     say(
-        f"{config['model']} on {config['data']}, {way}, forgetting {config['forget']}, {config['seeds']} seeds; "
+        f"{config['model']} on {config['data']}, {way}, forgetting {config['forget']}, {seeds}; "
         f"fine-tuning runs {config['finetune']}"
     )
     say()
@@ -94,7 +95,7 @@ def show_comparison(result: Comparison) -> None:
         say(line)
     for row in result.rows:
         difference = row["over_finetune"]
-        if row["method"] in ("none", "retrain", "retrain (other seed)") or difference is None:
+        if config["seeds"] == 1 or row["method"] in ("none", "retrain", "retrain (other seed)") or difference is None:
             continue
         low, high = difference["low"], difference["high"]
         verdict = "closes more than" if low > 0 else "closes less than" if high < 0 else "is not told apart from"

@@ -10,6 +10,7 @@ from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.drawing import draw
 from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
+from unweave.methods import available
 from unweave.methods.registry import read_options
 from unweave.request import Request
 from unweave.run import Run
@@ -24,7 +25,7 @@ def forget(
     request: Annotated[Path | None, typer.Option(help="Request, a .json or .csv file.")] = None,
     forget: Annotated[str | None, typer.Option(help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")] = None,
     request_seed: Annotated[int, typer.Option(help="Seed of the random request.", min=0)] = 0,
-    method: Annotated[str, typer.Option(help="gif, if, retrain, finetune, none, or a registered one.")] = "gif",
+    method: Annotated[str, typer.Option(help=f"{', '.join(available())}.")] = "gif",
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="Option of the method, e.g. damping=10; repeatable."),

@@ -68,7 +68,12 @@ def train(
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
         say(f"trained {model} on {data}: {scores}")
         if run.prepared is not None:
-            before, after = run.metrics["gradient_norm_before_polish"], run.metrics["gradient_norm"]
+            found = run.metrics
             reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"
-            say(f"polished: gradient {before:.3g} → {after:.3g}, weight decay {run.recipe.weight_decay:g}; {reached}")
+            gradients = f"{found['gradient_norm_before_polish']:.3g} → {found['gradient_norm']:.3g}"
+            say(
+                f"polished: gradient {gradients}, objective within {found['stationarity']:.2g} of its minimum, "
+                f"validation F1 {found['val_f1_before_polish']:.3f} → {found['val_f1']:.3f}, "
+                f"weight decay {run.recipe.weight_decay:g}; {reached}"
+            )
         say(f"wrote {out}")

@@ -30,7 +30,7 @@ from unweave.fitting import Progress, Recipe
 from unweave.graph import remove
 from unweave.meter import find_device
 from unweave.methods import available
-from unweave.methods.registry import parse, ready_for
+from unweave.methods.registry import make, parse, ready_for
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
 from unweave.receipt import Receipt, environment
@@ -120,11 +120,13 @@ def compare(
         root: Data folder.
         progress: Called with (trials done, trials).
     """
-    tested = [m for m in dict.fromkeys(methods) if m not in CONTROLS]
+    tested = [m for m in dict.fromkeys(method.strip() for method in methods) if m not in CONTROLS]
     order = ["none", "finetune", *tested, "retrain"]
     unknown = sorted({parse(name)[0] for name in order} - set(available()))
     if unknown:
         raise MethodError(f"unknown method {unknown[0]!r}; known: {', '.join(available())}")
+    for name in order:
+        make(*parse(name))  # an option that makes no sense is to be known before hours of training
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
     make_data = _data_maker(data, root)
@@ -226,7 +228,7 @@ class _Setting:
         for name, result in done.items():
             outputs, receipt = trial.outputs[name], result.receipt
             # The yardstick is training alone; what the receipt of a retrain adds must not flatter others.
-            ready = ready_for(parse(name)[0], run.prepared) if name != OTHER_SEED else {}
+            ready = str(receipt.details.get("prepared", "")).startswith("after training")
             spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
             trial.figures[name] = {
                 "f1": micro_f1(outputs, data.y, reference.data.test_mask),

@@ -128,8 +128,8 @@ class Outcome:
         buffers: Buffers of the new model, where the method trained them; otherwise running statistics are refreshed
             on the remaining graph.
         refresh: Whether that refresh is wanted.
-        checked: Whether the method has checked its answer itself; otherwise the receipt warns where the answer of a
-            linear solve makes Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩ worse.
+        checked: Whether the method has checked its answer itself. The receipt warns where Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩
+            and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
         warnings: What the user should know.
     """
 

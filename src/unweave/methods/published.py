@@ -33,8 +33,10 @@ class GIFPublished(Method):
     iterations: int = 100
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < float("inf") and self.iterations >= 1):
-            raise MethodError(f"scale and iterations must be positive, got {self.scale} and {self.iterations}")
+        if not (isinstance(self.scale, int | float) and 0 < self.scale < float("inf")):
+            raise MethodError(f"scale must be a positive number, got {self.scale!r}")
+        if not (isinstance(self.iterations, int) and self.iterations >= 1):
+            raise MethodError(f"iterations must be a positive whole number, got {self.iterations!r}")
 
     def forget(self, problem: Problem) -> Outcome:
         """Run the recursion."""

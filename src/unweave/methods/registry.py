@@ -51,7 +51,8 @@ def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = 
     if method not in _METHODS:
         _load_entry_points()
     if method not in _METHODS:
-        raise MethodError(f"unknown method {method!r}; known: {', '.join(available())}")
+        hint = "; give options apart from the name (-o name=value)" if "(" in method else ""
+        raise MethodError(f"unknown method {method!r}; known: {', '.join(available())}{hint}")
     cls = _METHODS[method]
     known = [f.name for f in fields(cls)]
     unknown = sorted(set(options) - set(known))

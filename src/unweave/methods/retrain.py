@@ -45,8 +45,11 @@ class Retrain(Method):
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf):
             raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
-        if not 0 <= self.disturbed < 1 or (self.disturbed and self.trainer is not None):
-            raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed}")
+        if self.trainer is not None and not callable(self.trainer):
+            raise MethodError(f"trainer must be a function of (model, data), got {type(self.trainer).__name__}")
+        number = isinstance(self.disturbed, int | float) and 0 <= self.disturbed < 1
+        if not number or (self.disturbed and self.trainer is not None):
+            raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed!r}")
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
@@ -56,7 +59,11 @@ class Retrain(Method):
             if self.trainer is not None:
                 spoil(model)
                 self.trainer(model, problem.removal.data)
-                refuse_spoilt(model, "trainer= is given a model whose weights were erased and must draw them anew")
+                refuse_spoilt(
+                    model,
+                    "trainer= is given a model whose weights were erased; it must draw them anew, e.g. by "
+                    "reset_parameters(), and train that model in place (what it returns is ignored)",
+                )
                 details = {"trainer": getattr(self.trainer, "__qualname__", type(self.trainer).__name__)}
             else:
                 reinitialise(model)

@@ -104,12 +104,13 @@ class InfluenceStep(Method):
             if getattr(self, option) not in allowed:
                 names = ", ".join(a for a in allowed if a)
                 raise MethodError(f"{option} must be one of {names}, got {getattr(self, option)!r}")
+        if self.scale is not None and self.solver != "neumann":
+            raise MethodError("scale goes with solver='neumann' and does nothing otherwise; leave it out")
         if self.solver == "cg" and self.damping is None:
             raise MethodError("solver='cg' needs damping=…; leave solver out to have the damping found")
-        idle = ("damping", "tolerance") if self.solver == "neumann" else ("scale",)
-        for option in idle:
+        for option in ("damping", "tolerance") if self.solver == "neumann" else ():
             if getattr(self, option) is not None:
-                raise MethodError(f"{option} does nothing with solver={self.solver!r}; leave it out")
+                raise MethodError(f"{option} does nothing with solver='neumann'; leave it out")
         for option in ("iterations", "damping", "tolerance", "scale"):
             value = getattr(self, option)
             if value is None or (option == "scale" and value == "auto"):
@@ -142,8 +143,7 @@ class InfluenceStep(Method):
         at = problem.at_remaining if self.graph == "remaining" else problem.at_original
         operator = CURVATURES[self.curvature](at)
         if self.solver == "neumann":
-            scale = largest_eigenvalue(operator, v, steps=SCALE_STEPS) if self.scale in (None, "auto") else self.scale
-            x, report = neumann(operator, v, scale=float(scale), iterations=self.iterations or 100)
+            x, report = neumann(operator, v, scale=self._scale(operator, v), iterations=self.iterations or 100)
         elif self.damping is not None:
             x, report = conjugate_gradients(
                 operator,
@@ -155,6 +155,17 @@ class InfluenceStep(Method):
         else:
             return self._adapt(problem, operator, v, details)
         return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
+
+    def _scale(self, operator: Operator, v: Tensor) -> float:
+        if isinstance(self.scale, int | float):
+            return float(self.scale)
+        top = largest_eigenvalue(operator, v, steps=SCALE_STEPS)
+        if top > 0:
+            return top
+        raise NoProgressError(
+            f"the curvature has no positive eigenvalue (largest met: {top:.3g}), so the recursion has no scale; is the "
+            "loss linear? Use method='finetune' or 'retrain'"
+        )
 
     def _adapt(self, problem: Problem, operator: Operator, v: Tensor, details: dict[str, Any]) -> Outcome:
         """Find the damping, take the step and refine it."""

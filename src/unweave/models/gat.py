@@ -10,7 +10,7 @@ from torch_geometric.utils import softmax
 
 from unweave.errors import ModelError
 
-__all__ = ["GAT"]
+__all__ = ["GAT", "TemperedGATConv"]
 
 
 class GAT(nn.Module):
@@ -65,10 +65,10 @@ class GAT(nn.Module):
 def _convolution(in_channels: int, out_channels: int, heads: int, temperature: float) -> GATConv:
     if temperature == 1:
         return GATConv(in_channels, out_channels, heads=heads)
-    return _TemperedGATConv(in_channels, out_channels, heads, temperature)
+    return TemperedGATConv(in_channels, out_channels, heads, temperature)
 
 
-class _TemperedGATConv(GATConv):  # type: ignore[misc]
+class TemperedGATConv(GATConv):  # type: ignore[misc]
     """PyG's layer with its attention logits divided by a temperature, and without their kink."""
 
     def __init__(self, in_channels: int, out_channels: int, heads: int, temperature: float) -> None:
