@@ -123,4 +123,10 @@ def test_demo_is_the_main_job(tmp_path: Path) -> None:
         "How near",
     ):
         assert word in done.stdout
-    assert {p.name for p in (tmp_path / "demo").iterdir()} == {"compare.json", "compare.png", "receipt.json"}
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {
+        "compare.json",
+        "compare.png",
+        "forgettable.json",
+        "receipt.json",
+    }
+    assert "trained to be able to forget" in done.stdout

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from unweave.cli.compare import show_comparison
-from unweave.cli.output import progress_bar, reports_errors, say, writable
+from unweave.cli.output import comparison_table, out as console, progress_bar, reports_errors, say, writable
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import compare
 from unweave.experiments.plots import plot_comparison
+from unweave.training import FORGETTABLE_DECAY
 
 __all__ = ["demo"]
 
@@ -23,14 +24,30 @@ def demo(
     ),
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
 ) -> None:
-    """Train a GCN on the embedded graph, forget a mixed request by every method, and compare with retraining."""
+    """Train a GCN on the embedded graph, forget a mixed request by every method, and compare with retraining.
+
+    Then the same for a GCN that was trained to be able to forget.
+    """
     results, plot, receipt = out / "compare.json", out / "compare.png", out / "receipt.json"
-    for path in (results, plot, receipt):
+    better = out / "forgettable.json"
+    for path in (results, better, plot, receipt):
         writable(path)
     say(f"Training a GCN on the embedded citation graph, then forgetting {FORGET} …")
     with progress_bar("comparing") as progress:
         result = compare("demo", "gcn", FORGET, seeds=seeds, progress=progress)
+        forgettable = compare(
+            "demo",
+            "gcn",
+            FORGET,
+            methods=["gif"],
+            seeds=min(seeds, 2),
+            weight_decay=FORGETTABLE_DECAY,
+            forgettable=True,
+            averaged=False,
+            progress=progress,
+        )
     result.save(results)
+    forgettable.save(better)
     plot_comparison(result, plot)
     say()
     show_comparison(result)
@@ -41,4 +58,7 @@ def demo(
     say("Receipt of the gif run, first seed")
     say(str(result.receipts["gif"]))
     say()
-    say(f"wrote {results}, {receipt} and {plot}")
+    say("The same with every model trained to be able to forget (unweave train --forgettable)")
+    console().print(comparison_table(forgettable))
+    say()
+    say(f"wrote {results}, {better}, {receipt} and {plot}")
