@@ -135,7 +135,7 @@ def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp
     twice = once.forget(uw.draw("nodes:0.02", once.data))
     assert once.prepared is not None
     assert once.prepared.age == 1
-    assert twice.receipts[-1].details["prepared"] == "after training, 1 requests ago"
+    assert twice.receipts[-1].details["prepared"] == "after training, 1 request ago"
 
 
 def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(data: Data) -> None:

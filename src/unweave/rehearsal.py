@@ -1,7 +1,7 @@
 """Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from unweave.errors import DataError, ModelError
 from unweave.losses import cross_entropy
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.run import Run
-from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["Rehearsal", "rehearse"]
 
@@ -83,20 +82,9 @@ def rehearse(
 
     options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
 
-    def retrain(seed: int) -> Unlearned:
-        return unlearn(
-            run.model,
-            run.data,
-            request,
-            "retrain",
-            weight_decay=run.recipe.weight_decay,
-            loss=run.loss,
-            forward=run.forward,
-            seed=seed,
-            allow_class_loss=True,
-            recipe=run.recipe,
-            **options,
-        )
+    def retrain(seed: int) -> Run:
+        from_seed = replace(run, recipe=replace(run.recipe, seed=seed), prepared=None)
+        return from_seed.forget(request, "retrain", allow_class_loss=True, **options)
 
     reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)
     remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
@@ -106,7 +94,7 @@ def rehearse(
         gap(target, log_probabilities(model, reference.data, run.forward), remaining)
         for model in (run.model, done.model, other.model)
     ]
-    spent = reference.receipt.seconds["forget"]
+    spent = reference.receipts[-1].seconds["forget"]
     return Rehearsal(
         forget=forget,
         gap_closed=closed(distances[1], distances[0]),

@@ -58,7 +58,9 @@ def demo(
     say("Receipt of the gif run, first seed")
     say(str(result.receipts["gif"]))
     say()
-    say("The same with every model trained to be able to forget (unweave train --forgettable)")
+    many = forgettable.config["seeds"]
+    way = f"trained to be able to forget (unweave train --forgettable), {many} seed{'s' * (many > 1)}"
+    say(f"The same with every model {way}")
     console().print(comparison_table(forgettable))
     say()
     say(f"wrote {results}, {better}, {receipt} and {plot}")

@@ -17,7 +17,10 @@ from unweave.meter import Meter
 from unweave.objective import Objective, Point
 from unweave.solvers import SolveReport
 
-__all__ = ["Method", "Outcome", "Problem"]
+__all__ = ["ASK", "Method", "Outcome", "Problem"]
+
+ASK = "is the model trained on this graph, with this loss and weight_decay? If so use method='finetune' or 'retrain'"
+"""What to look at when nothing lowers the objective."""
 
 
 class Problem:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unweave._digest import tensor_digest
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import Outcome, Problem
+from unweave.methods.base import ASK, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import InfluenceStep, Step, Verdict
 from unweave.prepared import AT_MINIMUM, SADDLE, Prepared, bend, stationarity
@@ -41,7 +41,7 @@ LARGE = 0.15
 
 HARD = 16.0
 """Times the least damping: a first step that had to be damped so much says that the model is far from quadratic. Of 144
-requests measured, 31 were; 77 % of those closed less than 0.3 of the gap, 24 % of the others."""
+requests of a probe, 31 were; 77 % of those closed less than 0.3 of the gap, 24 % of the others."""
 
 
 @register
@@ -159,8 +159,8 @@ class GIF(InfluenceStep):
         still = not bool(problem.forgotten_gradient.any())
         if ready is None or not ready.at_minimum or self._of_one_step or still:
             return super().forget(problem)
-        when = "after training" + (f", {ready.age} requests ago" if ready.age else "")
-        return self._restart(problem, ready.curvature, when)
+        when = "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else "")
+        return self._restart(problem, ready.to(problem.theta.device).curvature, when)
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -168,8 +168,9 @@ class GIF(InfluenceStep):
         """Find out whether training ended at a minimum, where nobody has said so."""
         asked = self.steps == 1 or bool(self._of_one_step)
         if asked or not self._at_minimum(problem, space):
-            unused = {} if self.prepared is None else {"prepared": "not used, as training did not end at a minimum"}
-            return super().proceed(problem, operator, v, space, details | unused)
+            if self.prepared is not None and not self.prepared.at_minimum:
+                details["prepared"] = "not used, as training did not end at a minimum"
+            return super().proceed(problem, operator, v, space, details)
         passes = problem.meter.passes
         curvature = low_rank(operator, problem.theta)
         spent = problem.meter.passes - passes + 2 * space.products
@@ -198,10 +199,7 @@ class GIF(InfluenceStep):
             tolerance=enough if self.steps == "auto" else 0.0,
         )
         if not found.steps or not math.isfinite(found.value):
-            raise NoProgressError(
-                "no step lowers the objective on the remaining graph; is the model trained on this graph, with this "
-                "loss and weight_decay? If so use method='finetune' or 'retrain'"
-            )
+            raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         details = {
             "objective": "L'",
             "prepared": prepared,
@@ -250,7 +248,7 @@ def _regime(problem: Problem, step: Step) -> tuple[str, ...]:
     if share > LARGE:
         reasons.append(f"it takes {share:.0%} of the {what}")
     if step.damping > HARD * step.least:
-        reasons.append(f"only a step damped {step.damping / step.least:.0f} times more than the spectrum asks for held")
+        reasons.append(f"the step kept its promise only with {step.damping / step.least:.0f} times the usual damping")
     if not reasons:
         return ()
     return (

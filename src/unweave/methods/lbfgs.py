@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import ASK, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.solvers import minimise
 
@@ -39,8 +39,5 @@ class LBFGS(Method):
             tolerance=0.0,
         )
         if not found.steps:
-            raise NoProgressError(
-                "no step lowers the objective on the remaining graph; is the model trained on this graph, with this "
-                "loss and weight_decay? If so use method='finetune' or 'retrain'"
-            )
+            raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         return Outcome(theta, details={"steps": found.steps, "evaluations": found.evaluations + 1})

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from unweave.curvature import CURVATURES
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import ASK, Method, Outcome, Problem
 from unweave.solvers import (
     Krylov,
     Operator,
@@ -218,8 +218,7 @@ class InfluenceStep(Method):
         if fair is not None:
             return fair
         raise NoProgressError(
-            f"no step of any length lowers the local objective (damping raised to {damping / RAISE:.3g}); is the model "
-            "trained on this graph, with this loss and weight_decay? If so use method='finetune' or 'retrain'"
+            f"no step of any length lowers the local objective (damping raised to {damping / RAISE:.3g}); {ASK}"
         )
 
 
