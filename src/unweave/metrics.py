@@ -40,9 +40,11 @@ def closed(gap_method: float, gap_none: float) -> float | None:
 
 
 def parameter_gap_closed(model: nn.Module, retrained: nn.Module, start: nn.Module) -> float | None:
-    """1 − ‖θ − θ_retrain‖ / ‖θ0 − θ_retrain‖."""
-    target = flatten(retrained)
-    return closed(float((flatten(model) - target).norm()), float((flatten(start) - target).norm()))
+    """1 − ‖θ − θ_retrain‖ / ‖θ0 − θ_retrain‖; ``None`` for a model of another architecture."""
+    found, target = flatten(model), flatten(retrained)
+    if found.shape != target.shape:
+        return None
+    return closed(float((found - target).norm()), float((flatten(start) - target).norm()))
 
 
 def score(model: nn.Module, data: Data, loss: Loss = cross_entropy, forward: Forward = call) -> dict[str, float]:

@@ -19,6 +19,8 @@ from unweave.validation import check_data, check_model
 __all__ = ["train"]
 
 
+ORDINARY_DECAY = 1e-4
+
 FORGETTABLE_DECAY = 1e-2
 """Weight decay of a forgettable model, unless validation speaks against it: enough to leave one minimum that every seed
 finds, on most graphs."""
@@ -72,7 +74,7 @@ def train(
     if weight_decay is None and forgettable:
         chosen = _choose_decay(model, data, Recipe(seed, epochs, lr, 0.0, True), loss, forward)
     else:
-        chosen = 1e-4 if weight_decay is None else weight_decay
+        chosen = ORDINARY_DECAY if weight_decay is None else weight_decay
     return _fit(model, data, Recipe(seed, epochs, lr, chosen, forgettable), loss, forward, progress)
 
 

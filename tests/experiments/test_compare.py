@@ -10,8 +10,9 @@ import torch
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged, _Trial
+from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged
 from unweave.experiments.plots import plot_comparison
+from unweave.experiments.trial import Trial
 from unweave.methods import Method, Outcome, Problem
 from unweave.methods.registry import _METHODS
 from unweave.testing import small_graph
@@ -114,7 +115,7 @@ def test_seed_averages_survive_probabilities_that_underflow() -> None:
     """A confident model gives log-probabilities whose exponential is 0; the average must stay finite."""
     sure = torch.tensor([[0.0, -2000.0], [-2000.0, 0.0]])
     other = torch.tensor([[-0.1, -2.3], [-2000.0, 0.0]])
-    trial = _Trial(outputs={"retrain": sure, "none": other, "m": sure}, remaining=torch.tensor([True, True]))
+    trial = Trial(outputs={"retrain": sure, "none": other, "m": sure}, remaining=torch.tensor([True, True]))
     assert _averaged("m", [trial, trial]) == pytest.approx(1)
 
 

@@ -34,7 +34,7 @@ LEGEND = (
 def compare(
     data: DataName,
     model: ModelName,
-    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05; flipped:0.2 is poisoned.")],
+    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05; flipped:0.2 and crossed:0.5 poison.")],
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; gif(steps=3) gives options.")
     ] = "none,finetune,if,gif,retrain",

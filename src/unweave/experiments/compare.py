@@ -6,48 +6,41 @@ are always among the rows, and fine-tuning gets as long as the method under test
 Seed-averaged figures (``mean_gap_closed``) need one graph and many trainings, so the split and request
 of the first seed are also trained from every other seed.
 
-A poisoned request (``flipped:0.2``) trains on wrong labels and asks to forget exactly those nodes; its rows also say
-how much of the lost F1 a method recovers.
+A poisoned request (``flipped:0.2``, ``crossed:0.5``) trains on wrong labels or edges and asks to forget exactly those;
+its rows also say how much of the lost F1 a method recovers.
 """
 
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch_geometric.data import Data
 
-from unweave.data import load
-from unweave.drawing import FLIPPED, stage
-from unweave.errors import DataError, MethodError, ModelError, UnweaveError
+from unweave.drawing import is_poisoned
+from unweave.errors import DataError, MethodError, UnweaveError
+from unweave.experiments.trial import (
+    CONTROLS,
+    OTHER_SEED,
+    MakeData,
+    MakeModel,
+    Setting,
+    Trial,
+    data_maker,
+    model_maker,
+)
 from unweave.fitting import Progress, Recipe
-from unweave.graph import remove
 from unweave.meter import find_device
 from unweave.methods import available
-from unweave.methods.registry import make, parse, ready_for
-from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
-from unweave.models import MODELS, build
+from unweave.methods.registry import make, parse
+from unweave.metrics import closed, gap
 from unweave.receipt import Receipt, environment
-from unweave.request import Request
-from unweave.run import Run
-from unweave.training import train
-from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
-
-CONTROLS = ("none", "finetune", "retrain")
-OTHER_SEED = "retrain (other seed)"
-OTHER = 10_000
-"""Added to a seed to get the other seed of the floor."""
-
-MakeData = Callable[[int], Data]
-MakeModel = Callable[[int, int], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ def compare(
     Args:
         data: Name of a data set, or a function that gives the graph split by a seed.
         model: Name of a built-in model, or a function of (features, classes) that builds one.
-        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"``.
+        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"`` or ``"crossed:0.5"``.
         methods: Names, with options where they differ from the defaults (``"gif(steps=3)"``); the controls are added
             where they are missing. Fine-tuning gets as long as the last one.
         seeds: How many.
@@ -129,19 +122,17 @@ def compare(
         make(*parse(name))  # an option that makes no sense is to be known before hours of training
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
-    make_data = _data_maker(data, root)
-    make_model = _model_maker(model, forgettable)
     where = find_device(device)
+    recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
+    makers = data_maker(data, root), model_maker(model, forgettable)
+    setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where)
     if weight_decay is None:
-        first = stage(forget, make_data(0).to(where))[0]
-        chosen = train(_build(make_model, first, where), first, epochs=epochs, lr=lr, forgettable=forgettable)
-        weight_decay = chosen.recipe.weight_decay
-    recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
-    setting = _Setting(make_data, make_model, forget, order, tested, recipe, where)
+        weight_decay = setting.chosen_decay()
+        setting = replace(setting, recipe=replace(recipe, weight_decay=weight_decay))
 
     plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds) if averaged]
     setting.warm_up()
-    trials: dict[tuple[int, int], _Trial] = {}
+    trials: dict[tuple[int, int], Trial] = {}
     for done, (split_seed, train_seed) in enumerate(plan, start=1):
         trials[split_seed, train_seed] = setting.trial(split_seed, train_seed)
         if progress is not None:
@@ -149,7 +140,7 @@ def compare(
     own = [trials[s, s] for s in range(seeds)]
     same_graph = [trials[0, s] for s in range(seeds)] if averaged else []
     rows = [_row(name, own, same_graph) for name in [*order, OTHER_SEED]]
-    if forget.startswith(FLIPPED):
+    if is_poisoned(forget):
         _add_recovery(rows)
     return Comparison(
         config={
@@ -170,102 +161,7 @@ def compare(
     )
 
 
-@dataclass
-class _Trial:
-    """One training and everything measured on it, by method."""
-
-    outputs: dict[str, Tensor] = field(default_factory=dict)
-    figures: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    receipts: dict[str, Receipt] = field(default_factory=dict)
-    remaining: Tensor = field(default_factory=lambda: torch.empty(0))
-
-
-@dataclass(frozen=True)
-class _Setting:
-    make_data: MakeData
-    make_model: MakeModel
-    forget: str
-    order: list[str]
-    tested: list[str]
-    recipe: Recipe
-    device: torch.device
-
-    def warm_up(self) -> None:
-        """Run everything once, briefly, so that no method pays for being first."""
-        data, request = stage(self.forget, self.make_data(0).to(self.device))
-        run = self._train(data, replace(self.recipe, epochs=3, forgettable=False))
-        for name in self.order:
-            try:
-                self._unlearn(run, request, name)
-            except UnweaveError:
-                continue  # a method that cannot do this is counted where it is measured
-
-    def trial(self, split_seed: int, train_seed: int) -> _Trial:
-        data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
-        recipe = replace(self.recipe, seed=train_seed)
-        run = self._train(data, recipe)
-        trial = _Trial()
-        reference = self._unlearn(run, request, "retrain")
-        done: dict[str, Unlearned] = {"retrain": reference}
-        seconds: float | None = None
-        for name in [*self.tested, "none", "finetune"]:
-            try:
-                done[name] = self._unlearn(run, request, name, seconds if name == "finetune" else None)
-            except UnweaveError:
-                continue
-            if name in self.tested:
-                seconds = done[name].receipt.seconds["forget"]
-        done[OTHER_SEED] = self._unlearn(run, request, "retrain", seed=train_seed + OTHER)
-        removal = remove(data, request)
-        touched, remaining = removal.touched, torch.ones_like(removal.touched)
-        remaining[removal.nodes] = False
-        trial.remaining = remaining
-        target = log_probabilities(reference.model, reference.data)
-        trial.outputs = {name: log_probabilities(d.model, reference.data) for name, d in done.items()}
-        trial.receipts = {name: d.receipt for name, d in done.items()}
-        nothing = trial.outputs["none"]
-        training = reference.receipt.seconds["forget"]
-        for name, result in done.items():
-            outputs, receipt = trial.outputs[name], result.receipt
-            # The yardstick is training alone; what the receipt of a retrain adds must not flatter others.
-            ready = str(receipt.details.get("prepared", "")).startswith("after training")
-            spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
-            trial.figures[name] = {
-                "f1": micro_f1(outputs, data.y, reference.data.test_mask),
-                "gap_closed": closed(gap(target, outputs, remaining), gap(target, nothing, remaining)),
-                "forget_gap_closed": closed(gap(target, outputs, touched), gap(target, nothing, touched)),
-                "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
-                "residual_influence": receipt.residual_influence,
-                "seconds": spent,
-                "prepare_seconds": run.prepared.seconds if run.prepared and ready else 0.0,
-                "cost": spent / training,
-                "passes": float(receipt.passes),
-                "peak_mib": receipt.peak_mib,
-            }
-        return trial
-
-    def _train(self, data: Data, recipe: Recipe) -> Run:
-        return train(_build(self.make_model, data, self.device), data, **asdict(recipe))
-
-    def _unlearn(
-        self, run: Run, request: Request, name: str, seconds: float | None = None, seed: int | None = None
-    ) -> Unlearned:
-        method, given = parse(name)
-        options = ready_for(method, run.prepared) | given | ({} if seconds is None else {"seconds": seconds})
-        return unlearn(
-            run.model,
-            run.data,
-            request,
-            method,
-            weight_decay=run.recipe.weight_decay,
-            seed=run.recipe.seed if seed is None else seed,
-            recipe=run.recipe,
-            allow_class_loss=True,
-            **options,
-        )
-
-
-def _row(name: str, own: list[_Trial], same_graph: list[_Trial]) -> dict[str, Any]:
+def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]:
     """Mean and spread over the seeds; ``None`` where a figure is not defined."""
     figures = [t.figures[name] for t in own if name in t.figures]
     row: dict[str, Any] = {"method": name}
@@ -300,7 +196,7 @@ def _add_recovery(rows: list[dict[str, Any]]) -> None:
         row["recovery"] = (row["f1_mean"] - f1["none"]) / lost if known else None
 
 
-def _averaged(name: str, trials: list[_Trial]) -> float | None:
+def _averaged(name: str, trials: list[Trial]) -> float | None:
     """Gap closed by predictions averaged over the seeds of one graph."""
     if not trials or any(name not in t.outputs for t in trials):
         return None
@@ -312,7 +208,7 @@ def _averaged(name: str, trials: list[_Trial]) -> float | None:
     return closed(gap(mean["retrain"], mean[name], remaining), gap(mean["retrain"], mean["none"], remaining))
 
 
-def _difference(name: str, control: str, trials: list[_Trial]) -> dict[str, float] | None:
+def _difference(name: str, control: str, trials: list[Trial]) -> dict[str, float] | None:
     """Gap closed beyond a control over paired seeds, with its 95 % bootstrap interval."""
     pairs = [
         (a, b)
@@ -335,22 +231,3 @@ def _mean_std(values: list[float | None]) -> tuple[float | None, float | None]:
     if not known:
         return None, None
     return fmean(known), stdev(known) if len(known) > 1 else 0.0
-
-
-def _build(make: MakeModel, data: Data, device: torch.device) -> nn.Module:
-    classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-    return make(data.num_features, classes).to(device)
-
-
-def _data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
-    if callable(data):
-        return data
-    return lambda seed: load(data, seed=seed, root=root)
-
-
-def _model_maker(model: str | MakeModel, forgettable: bool) -> MakeModel:
-    if callable(model):
-        return model
-    if model not in MODELS:
-        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
-    return lambda features, classes: build(model, features, classes, forgettable=forgettable)

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from unweave.errors import DivergenceError
 from unweave.fitting import Recipe
 from unweave.graph import Removal
-from unweave.losses import cross_entropy
+from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Objective, Point
+from unweave.objective import Forward, Objective, Point, call
 from unweave.solvers import SolveReport
 
 __all__ = ["ASK", "Method", "Outcome", "Problem"]
@@ -163,3 +164,9 @@ class Method(ABC):
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Method":
         """Build the method for a model trained by ``recipe``; options given win."""
         return cls(**options)
+
+    def setup(
+        self, model: nn.Module, data: Data, recipe: Recipe, loss: Loss = cross_entropy, forward: Forward = call
+    ) -> nn.Module:
+        """The model that is deployed where this method is to be used; by default the model itself, as trained."""
+        return model

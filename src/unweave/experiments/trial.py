@@ -1,0 +1,202 @@
+"""One training, one request, every method, and everything that is measured on it.
+
+A trial is the unit of every comparison: ``none``, ``retrain`` and a retrain from another seed are always in it, and
+fine-tuning gets as long as the last method under test.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.data import load
+from unweave.drawing import stage
+from unweave.errors import ModelError, UnweaveError
+from unweave.fitting import Recipe
+from unweave.graph import remove
+from unweave.methods import Method
+from unweave.methods.registry import make, parse, ready_for
+from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
+from unweave.models import MODELS, build
+from unweave.receipt import Receipt
+from unweave.request import Request
+from unweave.run import Run
+from unweave.training import ORDINARY_DECAY, train
+from unweave.unlearning import Unlearned, unlearn
+
+__all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial", "data_maker", "model_maker"]
+
+CONTROLS = ("none", "finetune", "retrain")
+OTHER_SEED = "retrain (other seed)"
+OTHER = 10_000
+"""Added to a seed to get the other seed of the floor."""
+
+MakeData = Callable[[int], Data]
+MakeModel = Callable[[int, int], nn.Module]
+
+
+@dataclass
+class Trial:
+    """One training and everything measured on it, by method.
+
+    Attributes:
+        outputs: Log-probabilities of every node on the remaining graph.
+        figures: The figures of each method that did not fail.
+        failures: Why a method failed.
+        receipts: What each method says of itself.
+        remaining: The nodes that remain.
+        f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
+    """
+
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+    figures: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    remaining: Tensor = field(default_factory=lambda: torch.empty(0))
+    f1_before: float = 0.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a trial is made of.
+
+    Attributes:
+        make_data: The graph split by a seed.
+        make_model: An untrained model for (features, classes).
+        forget: Random or poisoned request.
+        methods: The methods under test by label, as a method or as a name with options. Controls are added.
+        recipe: How every model is trained.
+        device: Where.
+    """
+
+    make_data: MakeData
+    make_model: MakeModel
+    forget: str
+    methods: Mapping[str, str | Method]
+    recipe: Recipe
+    device: torch.device
+
+    def warm_up(self) -> None:
+        """Run everything once, briefly, so that no method pays for being first."""
+        data, request = stage(self.forget, self.make_data(0).to(self.device))
+        run = self._train(data, replace(self.recipe, epochs=3, forgettable=False))
+        for name in [*self.methods, *CONTROLS]:
+            try:
+                self._unlearn(run, request, name)
+            except UnweaveError:
+                continue  # a method that cannot do this is counted where it is measured
+
+    def trial(self, split_seed: int, train_seed: int) -> Trial:
+        """Train on a split, forget by every method, retrain, and score."""
+        data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
+        run = self._train(data, replace(self.recipe, seed=train_seed))
+        reference, _ = self._unlearn(run, request, "retrain")
+        trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
+        removal = remove(data, request)
+        touched, trial.remaining = removal.touched, torch.ones_like(removal.touched)
+        trial.remaining[removal.nodes] = False
+        target = log_probabilities(reference.model, reference.data)
+        nothing = log_probabilities(run.model, reference.data)
+        training = reference.receipt.seconds["forget"]
+
+        def note(name: str, result: Unlearned, prepared: float) -> float:
+            """Score a result and let its model go; returns what the method took."""
+            outputs, receipt = log_probabilities(result.model, reference.data), result.receipt
+            # The yardstick is training alone; what the receipt of a retrain adds must not flatter others.
+            spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
+            kept = trial.remaining
+            trial.outputs[name], trial.receipts[name] = outputs, receipt
+            trial.figures[name] = {
+                "f1": micro_f1(outputs, data.y, reference.data.test_mask),
+                "gap_closed": closed(gap(target, outputs, kept), gap(target, nothing, kept)),
+                "forget_gap_closed": closed(gap(target, outputs, touched), gap(target, nothing, touched)),
+                "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
+                "residual_influence": receipt.residual_influence,
+                "seconds": spent,
+                "prepare_seconds": prepared,
+                "cost": spent / training,
+                "passes": float(receipt.passes),
+                "peak_mib": receipt.peak_mib,
+                **_scale(receipt),
+            }
+            return receipt.seconds["forget"]
+
+        note("retrain", reference, 0.0)
+        seconds: float | None = None
+        for name in [*self.methods, "none", "finetune"]:
+            try:
+                took = note(name, *self._unlearn(run, request, name, seconds if name == "finetune" else None))
+            except UnweaveError as error:
+                trial.failures[name] = str(error)
+                continue
+            if name in self.methods:
+                seconds = took
+        note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=train_seed + OTHER))
+        return trial
+
+    def chosen_decay(self) -> float:
+        """The weight decay that :func:`unweave.train` chooses on the first split."""
+        if not self.recipe.forgettable:
+            return ORDINARY_DECAY
+        data = stage(self.forget, self.make_data(0).to(self.device))[0]
+        options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
+        return train(self._model(data), data, **options).recipe.weight_decay
+
+    def _train(self, data: Data, recipe: Recipe) -> Run:
+        return train(self._model(data), data, **asdict(recipe))
+
+    def _model(self, data: Data) -> nn.Module:
+        classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
+        return self.make_model(data.num_features, classes).to(self.device)
+
+    def _unlearn(
+        self, run: Run, request: Request, name: str, seconds: float | None = None, seed: int | None = None
+    ) -> tuple[Unlearned, float]:
+        """The result of a method, and the seconds of what was done once before any request."""
+        how = self.methods.get(name, name)
+        if isinstance(how, str):
+            named, given = parse(how)
+            options = ready_for(named, run.prepared) | given | ({} if seconds is None else {"seconds": seconds})
+            how = make(named, options, run.recipe)
+        start = perf_counter()
+        model = how.setup(run.model, run.data, run.recipe)
+        prepared = perf_counter() - start if model is not run.model else 0.0
+        done = unlearn(
+            model,
+            run.data,
+            request,
+            how,
+            weight_decay=run.recipe.weight_decay,
+            seed=run.recipe.seed if seed is None else seed,
+            recipe=run.recipe,
+            allow_class_loss=True,
+        )
+        if run.prepared and str(done.receipt.details.get("prepared", "")).startswith("after training"):
+            prepared += run.prepared.seconds
+        return done, prepared
+
+
+def _scale(receipt: Receipt) -> dict[str, float | None]:
+    """The scale of the paper's recursion, where that was used."""
+    settings = receipt.solve["settings"] if receipt.solve else {}
+    return {"scale": settings["scale"]} if "scale" in settings else {}
+
+
+def data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
+    """A function that gives the graph split by a seed."""
+    if callable(data):
+        return data
+    return lambda seed: load(data, seed=seed, root=root)
+
+
+def model_maker(model: str | MakeModel, forgettable: bool) -> MakeModel:
+    """A function of (features, classes) that builds the model."""
+    if callable(model):
+        return model
+    if model not in MODELS:
+        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
+    return lambda features, classes: build(model, features, classes, forgettable=forgettable)
