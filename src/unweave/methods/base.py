@@ -89,6 +89,15 @@ class Problem:
         return v if float(v.norm()) > rounding else torch.zeros_like(v)
 
     @cached_property
+    def _original_losses(self) -> Tensor:
+        return self.at_original.losses.detach()
+
+    @cached_property
+    def _original_outputs(self) -> Tensor:
+        outputs: Tensor = self.at_original.outputs.detach()
+        return outputs
+
+    @cached_property
     def _remaining_losses(self) -> Tensor:
         return self.at_remaining.losses.detach()
 
@@ -109,16 +118,33 @@ class Problem:
         decay = (self.remaining.mu.double() * (theta - start) * (theta + start)).sum() / 2
         return float(losses + decay - kept * (self.original_gradient.double() @ (theta - start)))
 
+    def change_without(self, touched: Tensor, theta: Tensor) -> tuple[float, float | None]:
+        """What θ does to the old graph's objective without the loss of some nodes, and to the outputs there.
+
+        The objective is Σ ℓ over the other training nodes on G, with the weight decay of L', less ⟨∇L0(θ0), θ⟩: the
+        local problem of a method that treats the touched nodes as deleted and knows nothing of their neighbours.
+        """
+        point, rest = self.original.at(theta), ~touched[self.original.nodes]
+        start, end = self.theta.double(), theta.double()
+        losses = (point.losses.detach().double() - self._original_losses.double())[rest].sum()
+        decay = (self.remaining.mu.double() * (end - start) * (end + start)).sum() / 2
+        change = float(losses + decay - self.original_gradient.double() @ (end - start))
+        known = self.original.loss is cross_entropy
+        return change, _divergence(self._original_outputs, point.outputs) if known else None
+
     def function_change(self, point: Point) -> float | None:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
         if self.remaining.loss is not cross_entropy:
             return None
-        before, after = (
-            F.log_softmax(outputs.double(), dim=-1) for outputs in (self._remaining_outputs, point.outputs.detach())
-        )
-        kept = torch.ones(before.size(0), dtype=torch.bool, device=before.device)
+        kept = torch.ones(self._remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
         kept[self.removal.nodes] = False
-        return float((before.exp() * (before - after)).sum(dim=-1)[kept].mean())
+        return _divergence(self._remaining_outputs[kept], point.outputs[kept])
+
+
+def _divergence(before: Tensor, after: Tensor) -> float:
+    """Mean KL(before ‖ after) of outputs that are logits."""
+    p, q = (F.log_softmax(outputs.detach().double(), dim=-1) for outputs in (before, after))
+    return float((p.exp() * (p - q)).sum(dim=-1).mean())
 
 
 @dataclass(frozen=True)

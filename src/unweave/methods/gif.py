@@ -10,7 +10,7 @@ from unweave._digest import tensor_digest
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import ASK, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.methods.step import InfluenceStep, Step, Verdict
+from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
 from unweave.prepared import AT_MINIMUM, SADDLE, Prepared, bend, stationarity
 from unweave.request import ALL
 from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
@@ -23,12 +23,6 @@ CORRECTIONS = 7
 
 ENOUGH = 0.01
 """Of the gradient it started from: further steps would not pay."""
-
-KEPT = 0.25
-"""Share of the promised change of the objective that a step must keep."""
-
-STRETCH = 4.0
-"""How many times as far as predicted the outputs may move, measured in mean KL."""
 
 DRIFT = 1.5
 """How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
@@ -110,10 +104,7 @@ class GIF(InfluenceStep):
         """
         point = problem.remaining.at(problem.theta + step.x)
         kept = self._kept(problem)
-        if not problem.local_change(point, kept) <= KEPT * step.promised:
-            return Verdict.BAD
-        moved, predicted = problem.function_change(point), _predicted_change(problem, step)
-        if moved is not None and not moved <= STRETCH * predicted:
+        if not keeps_promise(problem, step, problem.local_change(point, kept), problem.function_change(point)):
             return Verdict.BAD
         grows = float(problem.local_gradient(point, kept).norm()) > float(self.vector(problem).norm())
         return Verdict.FAIR if grows else Verdict.GOOD
@@ -224,12 +215,6 @@ def _pull(problem: Problem) -> Tensor:
     """−∇Q(θ0)."""
     gone = 1 - _share(problem)
     return problem.forgotten_gradient - gone * problem.original_gradient if gone else problem.forgotten_gradient
-
-
-def _predicted_change(problem: Problem, step: Step) -> float:
-    """Mean KL that the Gauss-Newton matrix predicts: for class probabilities it is the Fisher information."""
-    decay = float((problem.remaining.mu * step.x) @ step.x)
-    return max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
 
 
 def _regime(problem: Problem, step: Step) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from unweave.curvature import Hessian
 from unweave.errors import MethodError
@@ -38,14 +39,17 @@ class GIFPublished(Method):
         if not (isinstance(self.iterations, int) and self.iterations >= 1):
             raise MethodError(f"iterations must be a positive whole number, got {self.iterations!r}")
 
+    def vector(self, problem: Problem) -> Tensor:
+        """The gradient of the forgotten loss, without weight decay."""
+        return problem.at_original.loss_gradient() - problem.at_remaining.loss_gradient()
+
     def forget(self, problem: Problem) -> Outcome:
         """Run the recursion."""
         old = problem.original
         plain = Objective(old.model, old.data, old.loss, torch.zeros_like(old.decay), old.forward, old.meter)
-        point = plain.at(problem.theta)
-        v = point.gradient() - problem.at_remaining.loss_gradient()
+        v = self.vector(problem)
         if not bool(v.any()):
             warning = "no training node's loss changes, so the parameters stay as they are"
             return Outcome(problem.theta.clone(), warnings=(warning,))
-        x, report = neumann(Hessian(point), v, scale=self.scale, iterations=self.iterations)
+        x, report = neumann(Hessian(plain.at(problem.theta)), v, scale=self.scale, iterations=self.iterations)
         return Outcome(problem.theta + x, solve=report, warnings=report.warnings)

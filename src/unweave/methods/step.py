@@ -20,7 +20,7 @@ from unweave.solvers import (
     neumann,
 )
 
-__all__ = ["InfluenceStep", "Step", "Verdict"]
+__all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
 
 DAMPING_SHARE = 0.003
 """Of the fifth largest curvature eigenvalue: the least damping. The largest may be an outlier, a hundred times the
@@ -28,6 +28,12 @@ second (PubMed)."""
 
 EARLY_STOP = 4.0
 """Times the ridge at which training stopped, see :func:`_least_damping`."""
+
+KEPT = 0.25
+"""Share of the promised change of the objective that a step must keep."""
+
+STRETCH = 4.0
+"""How many times as far as predicted the outputs may move, measured in mean KL."""
 
 RAISE = 10**0.5
 DAMPING_TRIES = 14
@@ -220,6 +226,21 @@ class InfluenceStep(Method):
         raise NoProgressError(
             f"no step of any length lowers the local objective (damping raised to {damping / RAISE:.3g}); {ASK}"
         )
+
+
+def keeps_promise(problem: Problem, step: Step, change: float, moved: float | None) -> bool:
+    """Whether a step that was tried did what its quadratic model said.
+
+    Args:
+        problem: What it is a step of.
+        step: The step.
+        change: By how much it changed its objective.
+        moved: By how much it moved the outputs (mean KL), where that is known.
+    """
+    # For class probabilities the Gauss-Newton matrix is the Fisher information, so it predicts the mean KL.
+    decay = float((problem.remaining.mu * step.x) @ step.x)
+    predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
+    return change <= KEPT * step.promised and (moved is None or moved <= STRETCH * predicted)
 
 
 def _least_damping(space: Krylov, problem: Problem) -> float:
