@@ -6,6 +6,7 @@ from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.forget import forget
 from unweave.cli.rehearse import rehearse
+from unweave.cli.reproduce import reproduce
 from unweave.cli.show import show
 from unweave.cli.train import train
 
@@ -18,5 +19,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, rehearse, forget, compare, show):
+for command in (demo, train, rehearse, forget, compare, reproduce, show):
     app.command()(command)

@@ -83,7 +83,7 @@ class Setting:
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data, request = stage(self.forget, self.make_data(0).to(self.device))
-        run = self._train(data, replace(self.recipe, epochs=3, forgettable=False))
+        run = self.train(data, replace(self.recipe, epochs=3, forgettable=False))
         for name in [*self.methods, *CONTROLS]:
             try:
                 self._unlearn(run, request, name)
@@ -93,7 +93,7 @@ class Setting:
     def trial(self, split_seed: int, train_seed: int) -> Trial:
         """Train on a split, forget by every method, retrain, and score."""
         data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
-        run = self._train(data, replace(self.recipe, seed=train_seed))
+        run = self.train(data, replace(self.recipe, seed=train_seed))
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
         removal = remove(data, request)
@@ -146,7 +146,8 @@ class Setting:
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
         return train(self._model(data), data, **options).recipe.weight_decay
 
-    def _train(self, data: Data, recipe: Recipe) -> Run:
+    def train(self, data: Data, recipe: Recipe) -> Run:
+        """A model trained by a recipe."""
         return train(self._model(data), data, **asdict(recipe))
 
     def _model(self, data: Data) -> nn.Module:

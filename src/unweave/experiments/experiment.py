@@ -1,0 +1,110 @@
+"""What an experiment is: cells to measure, a way to measure one, and what to show of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unweave.experiments.results import BEFORE, Cell, Measured, Results
+from unweave.experiments.trial import Setting, data_maker, model_maker
+from unweave.fitting import Recipe
+from unweave.meter import find_device
+from unweave.methods import Method
+
+__all__ = ["Experiment", "Task", "figure_name", "measure", "setting"]
+
+PUBLISHED_SCALES = (500, 1000, 2000, 5000, 20000)
+"""The paper tunes the scale by hand; every table shows the best of these in hindsight."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trial that is to be done: a cell with the methods that are missing, and a seed."""
+
+    experiment: str
+    cell: Cell
+    seed: int
+    device: str
+    root: str | None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure of the paper.
+
+    Attributes:
+        name: On the command line, and of its result files.
+        cells: The cells; a small version of them for ``quick``.
+        measure: How one trial of a cell is measured.
+        section: The Markdown of its part of the page.
+        draw: Draws its figures into a folder and returns them.
+        open: Whether a method that is registered later can join.
+        most_seeds: More are not measured, whatever is asked.
+    """
+
+    name: str
+    cells: Callable[[bool], list[Cell]]
+    measure: Callable[[Task], Measured]
+    section: Callable[[Results], list[str]]
+    draw: Callable[[Results, Path], list[Path]] | None = None
+    open: bool = True
+    most_seeds: int | None = None
+
+
+def setting(task: Task, resolve: Callable[[str], str | Method] = str) -> Setting:
+    """The setting of a task's trial.
+
+    Args:
+        task: What is to be done.
+        resolve: Turns the specification of a method into a method, where its name is not registered.
+    """
+    cell = task.cell
+    return Setting(
+        data_maker(cell.data, task.root),
+        model_maker(cell.model, cell.forgettable),
+        cell.forget,
+        {label: resolve(spec) for label, spec in cell.methods},
+        Recipe(epochs=cell.epochs, lr=cell.lr, weight_decay=cell.weight_decay or 0.0, forgettable=cell.forgettable),
+        find_device(task.device),
+    )
+
+
+_warm: set[tuple[str, str, bool, str]] = set()
+
+
+def measure(task: Task, resolve: Callable[[str], str | Method] = str) -> Measured:
+    """One trial: train, forget by every method, retrain, score."""
+    trials = setting(task, resolve)
+    cell = task.cell
+    kind = (cell.data, cell.model, cell.forgettable, task.experiment)
+    if kind not in _warm:
+        trials.warm_up()
+        _warm.add(kind)
+    trial = trials.trial(task.seed, task.seed)
+    return Measured(trial.figures | {BEFORE: {"f1": trial.f1_before}}, trial.failures)
+
+
+def figure_name(experiment: str, part: str = "") -> str:
+    """The file of a figure."""
+    return f"results-{experiment}{'-' * bool(part)}{part}.png"
+
+
+def best_published(results: Results, name: str, prefix: str = "gif-published") -> str | None:
+    """The method of that prefix that closes most of the gap, among those that no seed saw fail."""
+    found: dict[str, float] = {}
+    for method in results.methods(name):
+        closed = results.mean(name, method, "gap_closed")
+        if method.startswith(prefix) and closed is not None and not results.failures(name, method):
+            found[method] = closed
+    return max(found, key=lambda method: found[method]) if found else None
+
+
+def number(value: float | None, form: str = "+.2f") -> str:
+    """A figure in a table."""
+    if value is None:
+        return "–"
+    return "< −9" if form.startswith("+") and value < -9 else format(value, form).replace("-", "−")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows)]

@@ -1,0 +1,195 @@
+"""Every table and figure of the paper with one call: measured, written down, drawn, and put on one page."""
+
+import functools
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from unweave.errors import MethodError, UnweaveError
+from unweave.experiments import ablation, efficacy, ratio, scale, setups, table2
+from unweave.experiments.experiment import Experiment, Task, setting
+from unweave.experiments.page import page
+from unweave.experiments.results import Cell, Measured, Results, commit
+from unweave.fitting import Progress
+from unweave.meter import find_device
+from unweave.methods import available
+from unweave.methods.registry import make, parse
+from unweave.receipt import environment
+
+__all__ = ["EXPERIMENTS", "Plan", "reproduce", "show"]
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        table2.EXPERIMENT,
+        efficacy.EXPERIMENT,
+        ratio.EXPERIMENT,
+        scale.EXPERIMENT,
+        ablation.EXPERIMENT,
+        setups.EXPERIMENT,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure.
+
+    Attributes:
+        experiments: Names.
+        seeds: Trials of each cell.
+        quick: The small version on the embedded graph.
+        only: Words that the name of a cell must hold, e.g. ``("cora", "gcn")``.
+        methods: Further methods, with options where they differ from the defaults.
+    """
+
+    experiments: tuple[str, ...] = tuple(EXPERIMENTS)
+    seeds: int = 10
+    quick: bool = False
+    only: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.experiments if name not in EXPERIMENTS]
+        if unknown:
+            raise UnweaveError(f"unknown experiment {unknown[0]!r}; known: all, {', '.join(EXPERIMENTS)}")
+        if self.seeds < 1:
+            raise UnweaveError(f"seeds must be at least 1, got {self.seeds}")
+        for spec in self.methods:
+            name, options = parse(spec)
+            if name not in available():
+                raise MethodError(f"unknown method {name!r}; known: {', '.join(available())}")
+            make(name, options)
+        if not any(self.cells(name) for name in self.experiments):
+            raise UnweaveError(f"no cell of {', '.join(self.experiments)} has all of: {' '.join(self.only)}")
+
+    def cells(self, experiment: str) -> list[Cell]:
+        """The cells of an experiment that are wanted."""
+        found = []
+        for cell in EXPERIMENTS[experiment].cells(self.quick):
+            words = [*cell.name.split(), "ordinary" * (not cell.forgettable)]
+            if all(word in words for word in self.only):
+                # Further methods come first: fine-tuning gets as long as the last.
+                more = tuple((spec, spec) for spec in self.methods) if EXPERIMENTS[experiment].open else ()
+                found.append(replace(cell, methods=(*more, *cell.methods)))
+        return found
+
+
+def reproduce(
+    plan: Plan,
+    out: Path,
+    *,
+    device: str = "cpu",
+    jobs: int = 1,
+    root: str | Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Results]:
+    """Measure what is missing and write it to a folder, trial by trial.
+
+    Args:
+        plan: What to measure.
+        out: Folder of the result files; trials that they hold are not repeated.
+        device: ``cpu`` or ``cuda``.
+        jobs: Processes that share the device. Times are then ratios under load.
+        root: Data folder.
+        progress: Called with (trials done, trials).
+    """
+    where = environment(find_device(device))
+    results = {name: Results(out, name) for name in plan.experiments}
+    source = commit()
+    with _pool(jobs) as run:
+        cells = {name: plan.cells(name) for name in plan.experiments}
+        undecided = [
+            Task(name, cell, 0, device, None if root is None else str(root))
+            for name in cells
+            for cell in cells[name]
+            if cell.weight_decay is None and not _decay(results[name], cell)
+        ]
+        chosen = {task.cell.name: decay for task, decay in run(_choose, undecided)}
+        tasks = []
+        for name, wanted in cells.items():
+            for cell in wanted:
+                decay = cell.weight_decay or _decay(results[name], cell) or chosen[cell.name]
+                decided = replace(cell, weight_decay=decay)
+                for seed in range(min(plan.seeds, EXPERIMENTS[name].most_seeds or plan.seeds)):
+                    missing = results[name].missing(decided, seed)
+                    if missing:
+                        cut = replace(decided, methods=missing)
+                        tasks.append(Task(name, cut, seed, device, None if root is None else str(root)))
+        tasks.sort(key=_dearest_first)
+        for done, (task, measured) in enumerate(run(_measure, tasks), start=1):
+            results[task.experiment].add(task.cell, task.seed, measured, where, source)
+            if progress is not None:
+                progress(done, len(tasks))
+    return results
+
+
+def show(results: dict[str, Results], path: Path) -> list[Path]:
+    """Write the page, and draw the figures beside it.
+
+    Args:
+        results: What was measured, by experiment.
+        path: The page.
+    """
+    known = {name: found for name, found in results.items() if list(found)}
+    figures = []
+    for name, found in known.items():
+        draw = EXPERIMENTS[name].draw
+        if draw is not None:
+            figures += draw(found, path.parent)
+    sections = {name: EXPERIMENTS[name].section(known[name]) for name in known}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(known, sections), encoding="utf-8")
+    except OSError as error:
+        raise UnweaveError(f"cannot write {path}: {error}") from error
+    return [path, *figures]
+
+
+def _decay(results: Results, cell: Cell) -> float | None:
+    """The weight decay that was chosen for a cell before."""
+    if cell.name not in set(results):
+        return None
+    decay: float | None = results.config(cell.name)["weight_decay"]
+    return decay if results.known(replace(cell, weight_decay=decay)) else None
+
+
+def _choose(task: Task) -> tuple[Task, float]:
+    return task, setting(replace(task, cell=replace(task.cell, methods=()))).chosen_decay()
+
+
+def _measure(task: Task) -> tuple[Task, Measured]:
+    return task, EXPERIMENTS[task.experiment].measure(task)
+
+
+def _dearest_first(task: Task) -> tuple[bool, bool, bool]:
+    """So that no process is left with a long one at the end."""
+    cell = task.cell
+    sharded = any("eraser" in spec for _, spec in cell.methods)
+    return cell.data != "cs", not sharded, cell.model not in ("gat", "gin")
+
+
+Run = Callable[[Callable[[Task], tuple[Task, Any]], Sequence[Task]], Iterator[tuple[Task, Any]]]
+
+
+class _pool:  # noqa: N801 - a context manager is used like a function
+    """Run tasks in this process, or in several that share the device."""
+
+    def __init__(self, jobs: int) -> None:
+        if jobs < 1:
+            raise UnweaveError(f"jobs must be at least 1, got {jobs}")
+        self._pool = None
+        if jobs > 1:
+            threads = functools.partial(torch.set_num_threads, 1)
+            self._pool = multiprocessing.get_context("spawn").Pool(jobs, initializer=threads)
+
+    def __enter__(self) -> Run:
+        return map if self._pool is None else self._pool.imap_unordered
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.terminate()

@@ -1,0 +1,290 @@
+"""Cells of an experiment and what was measured on them, kept in one JSON file that can be added to.
+
+A cell is one setting: data set, model, request, way of training, methods. Each seed is a trial. A file holds every
+figure of every trial, with the settings, the environment and the commit that produced it, so that an interrupted run
+goes on where it stopped and a page can be made from the files alone.
+"""
+
+import csv
+import io
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import Any
+
+from unweave.errors import RunError, UnweaveError
+
+__all__ = ["BEFORE", "Cell", "Measured", "Results", "commit"]
+
+FORMAT = "unweave-results-1"
+BEFORE = "before"
+"""The row of the trained model on the graph it was trained on."""
+
+DIGITS = 5
+"""Significant digits that are kept: the files are read by people too."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting.
+
+    Attributes:
+        data: Data set.
+        model: Backbone.
+        forget: Request.
+        methods: Label and specification of each method under test; fine-tuning gets as long as the last.
+        forgettable: Whether every model is trained to a minimum.
+        epochs: Of training.
+        lr: Learning rate.
+        weight_decay: Weight decay; ``None`` until validation has chosen it.
+    """
+
+    data: str
+    model: str
+    forget: str
+    methods: tuple[tuple[str, str], ...] = ()
+    forgettable: bool = False
+    epochs: int = 100
+    lr: float = 0.01
+    weight_decay: float | None = 1e-4
+
+    @property
+    def name(self) -> str:
+        """What the cell is known by."""
+        return f"{self.model} {self.data} {self.forget}" + (" forgettable" if self.forgettable else "")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What must be the same for two trials to belong together."""
+        return {key: value for key, value in asdict(self).items() if key != "methods"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one trial gave: figures by method, and the reasons of those that failed."""
+
+    figures: Mapping[str, Mapping[str, float | None]]
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Entry:
+    """A cell's trials: method → seed → figures, or the reason of a failure."""
+
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    settings: dict[str, str] = field(default_factory=dict)
+    commits: list[str] = field(default_factory=list)
+    figures: dict[str, dict[int, dict[str, float | None]]] = field(default_factory=dict)
+    failures: dict[str, dict[int, str]] = field(default_factory=dict)
+
+
+class Results:
+    """All cells of one experiment, in a JSON file and a CSV file beside it.
+
+    Args:
+        folder: Where the files are.
+        experiment: Their name.
+    """
+
+    def __init__(self, folder: Path, experiment: str) -> None:
+        self.path = folder / f"{experiment}.json"
+        self.experiment = experiment
+        self._entries: dict[str, _Entry] = {}
+        if self.path.exists():
+            self._read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def config(self, name: str) -> dict[str, Any]:
+        """The settings of a cell."""
+        return self._entries[name].config
+
+    def environment(self) -> dict[str, Any]:
+        """Where the first cell was measured."""
+        return next(iter(self._entries.values())).environment if self._entries else {}
+
+    def commits(self) -> list[str]:
+        """Every commit that produced a figure."""
+        return sorted({commit for entry in self._entries.values() for commit in entry.commits})
+
+    def known(self, cell: Cell) -> bool:
+        """Whether trials of the cell, with these settings, are there."""
+        entry = self._entries.get(cell.name)
+        return entry is not None and entry.config == cell.config
+
+    def missing(self, cell: Cell, seed: int) -> tuple[tuple[str, str], ...]:
+        """The methods of a cell that were not measured with a seed; without methods, whether anything was."""
+        entry = self._entries.get(cell.name)
+        if entry is None or entry.config != cell.config:
+            return cell.methods
+        return tuple(
+            (label, spec)
+            for label, spec in cell.methods
+            if entry.settings.get(label) != spec
+            or (seed not in entry.figures.get(label, {}) and seed not in entry.failures.get(label, {}))
+        )
+
+    def add(self, cell: Cell, seed: int, measured: Measured, environment: dict[str, Any], commit: str) -> None:
+        """Take in a trial and write the files."""
+        entry = self._entries.get(cell.name)
+        if entry is None or entry.config != cell.config:
+            entry = self._entries[cell.name] = _Entry(cell.config, environment)
+        if commit not in entry.commits:
+            entry.commits.append(commit)
+        for label, spec in cell.methods:
+            if entry.settings.get(label, spec) != spec:  # measured with other options: none of that counts
+                entry.figures.pop(label, None)
+                entry.failures.pop(label, None)
+            entry.settings[label] = spec
+        for method, figures in measured.figures.items():
+            rounded = {key: _rounded(value) for key, value in figures.items()}
+            entry.figures.setdefault(method, {}).setdefault(seed, rounded)
+        for method, reason in measured.failures.items():
+            entry.failures.setdefault(method, {})[seed] = reason
+        self.write()
+
+    def values(self, name: str, method: str, figure: str) -> list[float]:
+        """A figure of a method for every seed that has it, in the order of the seeds."""
+        entry = self._entries.get(name)
+        trials = entry.figures.get(method, {}) if entry else {}
+        found = (trials[seed].get(figure) for seed in sorted(trials))
+        return [value for value in found if value is not None]
+
+    def mean(self, name: str, method: str, figure: str) -> float | None:
+        """The mean of a figure over the seeds."""
+        return fmean(found) if (found := self.values(name, method, figure)) else None
+
+    def median(self, name: str, method: str, figure: str) -> float | None:
+        """The median of a figure over the seeds; for times, which have outliers."""
+        return median(found) if (found := self.values(name, method, figure)) else None
+
+    def std(self, name: str, method: str, figure: str) -> float | None:
+        """The standard deviation of a figure over the seeds."""
+        found = self.values(name, method, figure)
+        return stdev(found) if len(found) > 1 else 0.0 if found else None
+
+    def methods(self, name: str) -> list[str]:
+        """Methods measured on a cell, in the order they were first named."""
+        entry = self._entries[name]
+        return list(dict.fromkeys([*entry.figures, *entry.failures]))
+
+    def failures(self, name: str, method: str) -> dict[int, str]:
+        """Why a method failed, by seed."""
+        return self._entries[name].failures.get(method, {}) if name in self._entries else {}
+
+    def seeds(self, name: str, method: str = "retrain") -> list[int]:
+        """Seeds with which a method was measured, or failed."""
+        entry = self._entries[name]
+        return sorted({*entry.figures.get(method, {}), *entry.failures.get(method, {})})
+
+    def write(self) -> None:
+        """Write the JSON and the CSV file, each in one step."""
+        document = {"format": FORMAT, "experiment": self.experiment, "cells": [self._cell(name) for name in self]}
+        text = io.StringIO()
+        columns = ("data", "model", "forget", "forgettable", "weight_decay", "method", "seeds", "failures")
+        figures = ("f1", "gap_closed", "forget_gap_closed", "cost", "passes", "seconds")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*columns, *(f"{key}_{part}" for key in figures for part in ("mean", "std"))])
+        for cell in document["cells"]:
+            for row in cell["rows"]:  # type: ignore[index]
+                values = [row.get(f"{key}_{part}") for key in figures for part in ("mean", "std")]
+                config = [cell["config"][key] for key in columns[:5]]  # type: ignore[index]
+                writer.writerow([*config, row["method"], len(row["seeds"]), len(row["failures"]), *values])
+        _write(self.path, "\n".join(_lines(document)) + "\n")
+        _write(self.path.with_suffix(".csv"), text.getvalue())
+
+    def _cell(self, name: str) -> dict[str, Any]:
+        entry = self._entries[name]
+        rows = []
+        for method in self.methods(name):
+            trials = entry.figures.get(method, {})
+            seeds = sorted(trials)
+            row: dict[str, Any] = {"method": method, "settings": entry.settings.get(method, method), "seeds": seeds}
+            for figure in dict.fromkeys(key for seed in seeds for key in trials[seed]):
+                row[figure] = [trials[seed].get(figure) for seed in seeds]
+                row[f"{figure}_mean"] = _rounded(self.mean(name, method, figure))
+                row[f"{figure}_std"] = _rounded(self.std(name, method, figure))
+            row["failures"] = {str(seed): reason for seed, reason in sorted(entry.failures.get(method, {}).items())}
+            rows.append(row)
+        return {
+            "name": name,
+            "config": entry.config,
+            "environment": entry.environment,
+            "commits": entry.commits,
+            "rows": rows,
+        }
+
+    def _read(self) -> None:
+        try:
+            document = json.loads(self.path.read_text(encoding="utf-8"))
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']!r}")
+            for cell in document["cells"]:
+                entry = _Entry(cell["config"], cell["environment"], commits=cell["commits"])
+                for row in cell["rows"]:
+                    method, kept = row["method"], [key for key, value in row.items() if isinstance(value, list)]
+                    entry.settings[method] = row["settings"]
+                    for i, seed in enumerate(row["seeds"]):
+                        figures = {key: row[key][i] for key in kept if key != "seeds"}
+                        entry.figures.setdefault(method, {})[seed] = figures
+                    for seed, reason in row["failures"].items():
+                        entry.failures.setdefault(method, {})[int(seed)] = reason
+                self._entries[cell["name"]] = entry
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise RunError(f"{self.path} does not hold results of this version: {error}; move it away") from error
+
+
+def commit() -> str:
+    """The commit of the source that is running, with ``+`` when it was changed; the version where there is none."""
+    given = os.environ.get("UNWEAVE_COMMIT")
+    if given:
+        return given
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        tracked = git("ls-files", "--error-unmatch", __file__)
+        return git("rev-parse", "HEAD") + ("+" if tracked and git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return version("unweave")
+
+
+def _rounded(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    """JSON with one line for each row, so that a change of one row is a change of one line."""
+    head = {key: value for key, value in document.items() if key != "cells"}
+    yield json.dumps(head)[:-1] + ', "cells": ['
+    for number, cell in enumerate(document["cells"]):
+        rest = {key: value for key, value in cell.items() if key != "rows"}
+        yield ("," if number else "") + json.dumps(rest)[:-1] + ', "rows": ['
+        yield ",\n".join(json.dumps(row, allow_nan=False) for row in cell["rows"])
+        yield "]}"
+    yield "]}"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UnweaveError(f"cannot write {path}: {error}") from error
