@@ -36,6 +36,7 @@ class Retrain(Method):
     """
 
     name: ClassVar[str] = "retrain"
+    retrains: ClassVar[bool] = True
     epochs: int = 100
     lr: float = 0.01
     forgettable: bool = False
