@@ -37,7 +37,8 @@ class Eraser(Method):
 
     A shard is its nodes and the edges among them; edges between shards are never trained on, so losing one costs
     nothing. Every shard starts from a seed of its own, made from that of the recipe and its number: retrained alone, it
-    is to the bit what training all shards anew on the remaining graph would give, *for the same partition*. A shard
+    is to the bit (on CUDA, which adds in no fixed order, to rounding) what training all shards anew on the remaining
+    graph would give, *for the same partition*. A node that lost its label stays in its shard without a loss; a shard
     that has no labelled node left gets new random weights and no say. In use, every sub-model is called on the whole
     graph.
 
