@@ -51,6 +51,21 @@ def test_methods_agree(method: str) -> None:
     assert there.receipt.peak_mib > 0
 
 
+@pytest.mark.parametrize("method", ["eraser-blpa", "eraser-bekm"])
+def test_shards_are_set_up_and_retrained_on_the_device(method: str) -> None:
+    model, data = (part.cuda() for part in trained())
+    recipe = uw.Recipe(seed=1, epochs=30, weight_decay=1e-3)
+    how = uw.methods.make(method, {"shards": 4, "aggregation": "learned"}, recipe)
+    shards = how.setup(model, data, recipe)
+    request = uw.Request(nodes=[int(data.train_mask.nonzero()[0])])
+    done, again = (uw.unlearn(shards, data, request, how, weight_decay=1e-3, recipe=recipe) for _ in range(2))
+    touched = int(shards.members[request.nodes[0]])
+    for number, (old, new) in enumerate(zip(shards.models, done.model.models, strict=True)):
+        assert torch.equal(flatten(old), flatten(new)) == (number != touched)
+    torch.testing.assert_close(flatten(again.model), flatten(done.model), rtol=1e-2, atol=1e-3)
+    assert done.model.weights.is_cuda
+
+
 def test_training_is_repeatable_and_the_generator_is_left_alone() -> None:
     data = small_graph().cuda()
     state = torch.cuda.get_rng_state()

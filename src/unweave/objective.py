@@ -29,7 +29,8 @@ def call(model: nn.Module, data: Data) -> Tensor:
     """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
     present = [key for key in ("edge_weight", "edge_attr") if data.get(key) is not None]
     accepted = inspect.signature(model.forward).parameters
-    unused = [key for key in present if key not in accepted]
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    unused = [key for key in present if key not in accepted and not anything]
     if unused:
         raise ModelError(
             f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "

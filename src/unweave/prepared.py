@@ -171,5 +171,5 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         objective=point.value,
         parameters=tensor_digest(objective.model.named_parameters()),
         seconds=objective.meter.now() - start,
-        passes=objective.meter.passes - passes,
+        passes=round(objective.meter.passes - passes),
     )

@@ -13,6 +13,7 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 from unweave.models.gat import TemperedGATConv
+from unweave.models.shards import Shards
 
 __all__ = ["Reach", "find_reach"]
 
@@ -69,8 +70,10 @@ def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
 
     Args:
         model: The module.
-        run: Calls the module once; layers are counted as often as they are called.
+        run: Calls the module once; layers are counted as often as they are called. Of shards, which work side by
+            side, one is counted.
     """
+    model = model.models[0] if isinstance(model, Shards) else model
     called: list[tuple[str, Any]] = []
     hooks = [
         layer.register_forward_hook(lambda module, args, out, name=name: called.append((name, module)))

@@ -48,7 +48,7 @@ class Receipt:
         objective: L0(θ0), L'(θ0), L'(θ̂), the change of the local problem Q, and the change of the function: mean
             KL(before ‖ after) of the outputs on the remaining nodes, for class probabilities.
         residual_influence: ‖∇Q(θ̂)‖ / ‖∇Q(θ0)‖: 1 is as doing nothing, 0 a solved local problem; ``None`` where no
-            training loss changed.
+            training loss changed, and for a method that is not judged by Q.
         step_norm: ‖θ̂ − θ0‖.
         parameters: Count, norm of θ0, digests before and after.
         seconds: Wall-clock per phase, and their total.
@@ -57,6 +57,7 @@ class Receipt:
         seed: The seed given.
         environment: Versions and device.
         warnings: What the reader should know.
+        nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
     """
 
     request: dict[str, Any]
@@ -77,6 +78,7 @@ class Receipt:
     seed: int
     environment: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
+    nearness: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
@@ -171,14 +173,15 @@ class Receipt:
         return str(self.method["name"]) + (f" ({details})" if details else "")
 
     def _nearness(self) -> str:
+        if any("was assumed" in warning for warning in self.warnings):
+            return "retrained by an assumed recipe, see the warning"
+        if self.nearness is not None:
+            return self.nearness
         if self.method["name"] == "retrain":
-            assumed = any("was assumed" in warning for warning in self.warnings)
-            return (
-                "a model retrained by an assumed recipe, see the warning"
-                if assumed
-                else "this is the retrained model itself"
-            )
+            return "this is the retrained model itself"
         left = self.residual_influence
+        if left is None and "local_change" not in self.objective:
+            return "not measured"
         if left is None:
             return "no training loss depends on what was removed, so there is no influence to measure"
         verdict = ", larger than before" if left > 1 else ""

@@ -22,6 +22,7 @@ from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter, peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
+from unweave.models import Shards
 from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten, load_flat
 from unweave.reach import Reach, find_reach
 from unweave.receipt import Receipt, environment
@@ -122,7 +123,7 @@ def unlearn(
             meter.passes += 1
             check_classes(data, removal.data, loss, allow_class_loss)
             region = influenced_region(data, removal, reach)
-        with meter.phase("evaluate"):
+        with meter.phase("evaluate"), torch.set_grad_enabled(how.local):
             problem = Problem(
                 original=Objective(own, data, loss, decay, forward, meter),
                 remaining=Objective(own, removal.data, loss, decay, forward, meter),
@@ -134,14 +135,14 @@ def unlearn(
             check_deterministic(first, problem.at_original.outputs.detach())
             region, notes = _check_region(problem, region, given=hops is not None)
             before = {"original_before": problem.at_original.value, "remaining_before": problem.at_remaining.value}
-            problem.release()
+            problem.release(gradients=how.local)
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
             new = _build(own, outcome)
             notes += _refresh_statistics(new, removal.data, forward, outcome)
-            quality = _quality(problem, outcome, new)
+            quality = _quality(problem, outcome, new, local=how.local)
             digests = {
                 "digest_before": tensor_digest(own.named_parameters()),
                 "digest_after": tensor_digest(new.named_parameters()),
@@ -170,7 +171,7 @@ def unlearn(
         },
         step_norm=float((outcome.theta - problem.theta).norm()),
         seconds=meter.seconds,
-        passes=meter.passes,
+        passes=round(meter.passes),
         peak_mib=peak[0],
         seed=seed,
         environment=environment(device) | {"dtype": str(problem.theta.dtype).removeprefix("torch.")},
@@ -188,6 +189,7 @@ def unlearn(
             **quality.pop("objective"),
         },
         residual_influence=quality.pop("residual_influence"),
+        nearness=outcome.nearness,
     )
     return Unlearned(new, removal.data, receipt)
 
@@ -228,7 +230,8 @@ def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after
     listens = region.reach.steps is None or int(region.mask.sum()) > 0
     if not listens or not torch.equal(before, after):
         return []
-    if problem.original.forward is not call:
+    # A vote of shards is a step function: it may well survive.
+    if problem.original.forward is not call and not isinstance(problem.original.model, Shards):
         raise ModelError(
             "no output changes although edges or features were removed; does forward= use the graph it is given?"
         )
@@ -250,9 +253,13 @@ def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
         )
 
 
-def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, Any]:
-    """How well the returned model solves the local problem, and warnings where it does not."""
-    point = problem.remaining.of(model).at(outcome.theta)
+def _quality(problem: Problem, outcome: Outcome, model: nn.Module, *, local: bool) -> dict[str, Any]:
+    """How well the returned model solves the local problem, where that is asked, and warnings where it does not."""
+    with torch.set_grad_enabled(local):
+        point = problem.remaining.of(model).at(outcome.theta)
+    objective = {"remaining_after": point.value, "function_change": problem.function_change(point)}
+    if not local:
+        return {"residual_influence": None, "objective": objective, "warnings": []}
     size = float(problem.forgotten_gradient.norm())
     left, change = float(problem.local_gradient(point).norm()), problem.local_change(point)
     if not math.isfinite(left + change):
@@ -267,11 +274,7 @@ def _quality(problem: Problem, outcome: Outcome, model: nn.Module) -> dict[str, 
         )
     return {
         "residual_influence": left / size if size > 0 else None,
-        "objective": {
-            "remaining_after": point.value,
-            "local_change": change,
-            "function_change": problem.function_change(point),
-        },
+        "objective": objective | {"local_change": change},
         "warnings": warnings,
     }
 
@@ -327,9 +330,9 @@ def _memories(model: nn.Module, size: int) -> list[str]:
 
 
 def _assumed(method: Method, recipe: Recipe | None) -> list[str]:
-    if method.name != "retrain" or recipe is not None or getattr(method, "trainer", None) is not None:
+    if not method.retrains or recipe is not None or getattr(method, "trainer", None) is not None:
         return []
     return [
-        "the recipe of the first training is not known, so full-batch Adam was assumed; pass recipe= or trainer= "
-        "if the model was trained otherwise"
+        "the recipe of the first training is not known, so full-batch Adam was assumed; pass recipe= (to retrain also "
+        "trainer=) if the model was trained otherwise"
     ]

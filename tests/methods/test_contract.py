@@ -55,6 +55,16 @@ class TestNone(MethodContract):
     method = "none"
 
 
+class TestEraserBlpa(MethodContract):
+    method = "eraser-blpa"
+    options: ClassVar = {"shards": 4}
+
+
+class TestEraserBekm(MethodContract):
+    method = "eraser-bekm"
+    options: ClassVar = {"shards": 5, "aggregation": "learned"}
+
+
 @uw.methods.register
 @dataclass(frozen=True)
 class Halfway(Method):
@@ -82,7 +92,7 @@ def test_unknown_methods_and_options_are_refused() -> None:
     data = small_graph()
     model = uw.models.GCN(8, 3)
     request = uw.draw("edges:0.1", data)
-    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: finetune, gif"):
+    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: eraser-bekm, eraser-blpa, finetune, gif"):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
     with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
         uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)

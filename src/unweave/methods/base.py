@@ -56,9 +56,9 @@ class Problem:
         """L' evaluated at θ0, with the graph that its derivatives need."""
         return self.remaining.at(self.theta)
 
-    def release(self) -> None:
+    def release(self, *, gradients: bool) -> None:
         """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
-        _ = self.forgotten_gradient, self._remaining_losses, self._remaining_outputs
+        _ = self.forgotten_gradient if gradients else None, self._remaining_losses, self._remaining_outputs
         del self.at_original, self.at_remaining
 
     @cached_property
@@ -160,6 +160,7 @@ class Outcome:
         refresh: Whether that refresh is wanted.
         checked: Whether the method has checked its answer itself. The receipt warns where Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩
             and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
+        nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
     """
 
@@ -169,6 +170,7 @@ class Outcome:
     buffers: dict[str, torch.Tensor] | None = None
     refresh: bool = True
     checked: bool = False
+    nearness: str | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -178,13 +180,35 @@ class Method(ABC):
 
     A subclass names itself and implements :meth:`forget`; validation, timing and the receipt are done
     once for all by :func:`unweave.unlearn`. ``unweave.testing.MethodContract`` tests what every method owes.
+
+    Attributes:
+        name: What it is called.
+        local: Whether its answer is judged by the local problem Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩. Otherwise no gradient is
+            taken for the receipt, and the outcome says in words how near it is.
+        retrains: Whether it trains from scratch, so that the recipe of the first training matters.
     """
 
     name: ClassVar[str]
+    local: ClassVar[bool] = True
+    retrains: ClassVar[bool] = False
 
     @abstractmethod
     def forget(self, problem: Problem) -> Outcome:
         """Return parameters that no longer depend on what was removed, as nearly as the method can."""
+
+    def setup(
+        self, model: nn.Module, data: Data, recipe: Recipe, loss: Loss = cross_entropy, forward: Forward = call
+    ) -> nn.Module:
+        """The model that is deployed where this method is to be used; by default the model itself, as trained.
+
+        Args:
+            model: The trained module; it stays as it is.
+            data: The graph it was trained on.
+            recipe: How it was trained.
+            loss: Per-node loss it was trained with.
+            forward: How to call it.
+        """
+        return model
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Method":

@@ -14,6 +14,7 @@ from unweave.errors import MethodError
 from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import register
+from unweave.models.shards import Shards
 from unweave.objective import flatten
 from unweave.polishing import POLISH, polish_objective
 
@@ -36,6 +37,7 @@ class Retrain(Method):
     """
 
     name: ClassVar[str] = "retrain"
+    retrains: ClassVar[bool] = True
     epochs: int = 100
     lr: float = 0.01
     forgettable: bool = False
@@ -54,6 +56,8 @@ class Retrain(Method):
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
         model = copy.deepcopy(problem.remaining.model)
+        if isinstance(model, Shards) and self.trainer is None:
+            raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
         details: dict[str, Any]
         with seeded(problem.seed, problem.meter.device):
             if self.trainer is not None:

@@ -9,8 +9,9 @@ from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
 from unweave.models.sgc import SGC
+from unweave.models.shards import Shards
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SGC", "build"]
+__all__ = ["GAT", "GCN", "GIN", "MODELS", "SGC", "Shards", "build"]
 
 MODELS: dict[str, type[nn.Module]] = {"gat": GAT, "gcn": GCN, "gin": GIN, "sgc": SGC}
 """Built-in models by the name the command line uses; each is called with (features, classes)."""
