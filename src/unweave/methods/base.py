@@ -214,9 +214,3 @@ class Method(ABC):
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Method":
         """Build the method for a model trained by ``recipe``; options given win."""
         return cls(**options)
-
-    def setup(
-        self, model: nn.Module, data: Data, recipe: Recipe, loss: Loss = cross_entropy, forward: Forward = call
-    ) -> nn.Module:
-        """The model that is deployed where this method is to be used; by default the model itself, as trained."""
-        return model
