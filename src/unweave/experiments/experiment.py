@@ -18,13 +18,17 @@ PUBLISHED_SCALES = (500, 1000, 2000, 5000, 20000)
 
 @dataclass(frozen=True)
 class Task:
-    """One trial that is to be done: a cell with the methods that are missing, and a seed."""
+    """One trial that is to be done: a cell with the methods that are missing, and a seed.
+
+    ``controls`` says whether the controls are missing too.
+    """
 
     experiment: str
     cell: Cell
     seed: int
     device: str
     root: str | None
+    controls: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ def setting(task: Task, resolve: Callable[[str], str | Method] = str) -> Setting
         {label: resolve(spec) for label, spec in cell.methods},
         Recipe(epochs=cell.epochs, lr=cell.lr, weight_decay=cell.weight_decay or 0.0, forgettable=cell.forgettable),
         find_device(task.device),
+        task.controls,
     )
 
 

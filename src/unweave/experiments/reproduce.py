@@ -119,7 +119,8 @@ def reproduce(
                     missing = results[name].missing(decided, seed)
                     if missing:
                         cut = replace(decided, methods=missing)
-                        tasks.append(Task(name, cut, seed, device, None if root is None else str(root)))
+                        fresh = not results[name].measured(decided, seed)
+                        tasks.append(Task(name, cut, seed, device, None if root is None else str(root), fresh))
         tasks.sort(key=_dearest_first)
         for done, (task, measured) in enumerate(run(_measure, tasks), start=1):
             results[task.experiment].add(task.cell, task.seed, measured, where, source)

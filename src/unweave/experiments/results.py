@@ -120,6 +120,10 @@ class Results:
         entry = self._entries.get(cell.name)
         return entry is not None and entry.config == cell.config
 
+    def measured(self, cell: Cell, seed: int) -> bool:
+        """Whether a trial of the cell, with these settings, was done with a seed."""
+        return self.known(cell) and any(seed in trials for trials in self._entries[cell.name].figures.values())
+
     def missing(self, cell: Cell, seed: int) -> tuple[tuple[str, str], ...]:
         """The methods of a cell that were not measured with a seed; without methods, whether anything was."""
         entry = self._entries.get(cell.name)

@@ -71,6 +71,7 @@ class Setting:
         methods: The methods under test by label, as a method or as a name with options. Controls are added.
         recipe: How every model is trained.
         device: Where.
+        controls: Whether fine-tuning, doing nothing and another seed are measured too, or were before.
     """
 
     make_data: MakeData
@@ -79,12 +80,13 @@ class Setting:
     methods: Mapping[str, str | Method]
     recipe: Recipe
     device: torch.device
+    controls: bool = True
 
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data, request = stage(self.forget, self.make_data(0).to(self.device))
         run = self.train(data, replace(self.recipe, epochs=3, forgettable=False))
-        for name in [*self.methods, *CONTROLS]:
+        for name in [*self.methods, *(CONTROLS if self.controls else ())]:
             try:
                 self._unlearn(run, request, name)
             except UnweaveError:
@@ -127,7 +129,7 @@ class Setting:
 
         note("retrain", reference, 0.0)
         seconds: float | None = None
-        for name in [*self.methods, "none", "finetune"]:
+        for name in [*self.methods, *(("none", "finetune") if self.controls else ())]:
             try:
                 took = note(name, *self._unlearn(run, request, name, seconds if name == "finetune" else None))
             except UnweaveError as error:
@@ -135,7 +137,8 @@ class Setting:
                 continue
             if name in self.methods:
                 seconds = took
-        note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=train_seed + OTHER))
+        if self.controls:
+            note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=train_seed + OTHER))
         return trial
 
     def chosen_decay(self) -> float:
