@@ -34,8 +34,8 @@ def cells(quick: bool) -> list[Cell]:
             for model in ("gcn", "sgc") if quick else MODELS:
                 shards = SHARDS.get(data, 4)
                 methods = (
-                    ("eraser-blpa", f"eraser-blpa(shards={shards})"),
-                    ("eraser-bekm", f"eraser-bekm(shards={shards})"),
+                    ("eraser-blpa", f"eraser-blpa(shards={shards}, aggregation=learned)"),
+                    ("eraser-bekm", f"eraser-bekm(shards={shards}, aggregation=learned)"),
                     ("if", "if"),
                     *((f"gif-published(scale={s})",) * 2 for s in PUBLISHED_SCALES),
                     ("gif", "gif"),
