@@ -79,6 +79,7 @@ class _Entry:
 
     config: dict[str, Any]
     environment: dict[str, Any]
+    elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     commits: list[str] = field(default_factory=list)
     figures: dict[str, dict[int, dict[str, float | None]]] = field(default_factory=dict)
@@ -110,6 +111,11 @@ class Results:
     def environment(self) -> dict[str, Any]:
         """Where the first cell was measured."""
         return next(iter(self._entries.values())).environment if self._entries else {}
+
+    def elsewhere(self, name: str, method: str) -> str | None:
+        """The device of a row that was measured on another one than its cell."""
+        entry = self._entries.get(name)
+        return entry.elsewhere[method]["device_name"] if entry and method in entry.elsewhere else None
 
     def commits(self) -> list[str]:
         """Every commit that produced a figure."""
@@ -149,8 +155,13 @@ class Results:
                 entry.failures.pop(label, None)
             entry.settings[label] = spec
         for method, figures in measured.figures.items():
+            if seed in entry.figures.get(method, {}):
+                continue
+            if not _same(environment, entry.elsewhere.get(method, entry.environment)):
+                entry.figures.pop(method, None)  # times of two machines are no row
+                entry.elsewhere[method] = environment
             rounded = {key: _rounded(value) for key, value in figures.items()}
-            entry.figures.setdefault(method, {}).setdefault(seed, rounded)
+            entry.figures.setdefault(method, {})[seed] = rounded
         for method, reason in measured.failures.items():
             entry.failures.setdefault(method, {})[seed] = reason
         self.write()
@@ -216,6 +227,8 @@ class Results:
                 row[figure] = [trials[seed].get(figure) for seed in seeds]
                 row[f"{figure}_mean"] = _rounded(self.mean(name, method, figure))
                 row[f"{figure}_std"] = _rounded(self.std(name, method, figure))
+            if method in entry.elsewhere:
+                row["environment"] = entry.elsewhere[method]
             row["failures"] = {str(seed): reason for seed, reason in sorted(entry.failures.get(method, {}).items())}
             rows.append(row)
         return {
@@ -236,6 +249,8 @@ class Results:
                 for row in cell["rows"]:
                     method, kept = row["method"], [key for key, value in row.items() if isinstance(value, list)]
                     entry.settings[method] = row["settings"]
+                    if "environment" in row:
+                        entry.elsewhere[method] = row["environment"]
                     for i, seed in enumerate(row["seeds"]):
                         figures = {key: row[key][i] for key in kept if key != "seeds"}
                         entry.figures.setdefault(method, {})[seed] = figures
@@ -262,6 +277,10 @@ def commit() -> str:
         return git("rev-parse", "HEAD") + ("+" if tracked and git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return version("unweave")
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("device_name", "torch"))
 
 
 def _rounded(value: float | None) -> float | None:

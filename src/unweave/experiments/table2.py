@@ -13,6 +13,7 @@ __all__ = ["EXPERIMENT", "FORGET", "cell_name", "differences"]
 FORGET = "edges:0.05"
 MODELS = ("gcn", "gat", "sgc", "gin")
 DATA = ("cora", "citeseer", "cs")
+ERASERS = ("eraser-blpa", "eraser-bekm")
 ROWS = {
     "retrain": "retrain",
     "eraser-blpa": "eraser-blpa",
@@ -33,9 +34,10 @@ def cells(quick: bool) -> list[Cell]:
         for data in ("demo",) if quick else DATA:
             for model in ("gcn", "sgc") if quick else MODELS:
                 shards = SHARDS.get(data, 4)
+                # Shards are retrained, not restarted, so how the whole model was trained is nothing to them.
+                erasers = () if forgettable else ERASERS
                 methods = (
-                    ("eraser-blpa", f"eraser-blpa(shards={shards}, aggregation=learned)"),
-                    ("eraser-bekm", f"eraser-bekm(shards={shards}, aggregation=learned)"),
+                    *((name, f"{name}(shards={shards}, aggregation=learned)") for name in erasers),
                     ("if", "if"),
                     *((f"gif-published(scale={s})",) * 2 for s in PUBLISHED_SCALES),
                     ("gif", "gif"),
