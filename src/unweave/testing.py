@@ -64,7 +64,7 @@ class MethodContract:
     def solve(self, data: Data | None = None, request: Request | None = None) -> tuple[nn.Module, Data, Unlearned]:
         """Train on a small graph and forget; returns what went in and what came out."""
         data = small_graph() if data is None else data
-        model = GCN(data.num_features, int(data.num_classes), hidden=4)
+        model = self.model(data)
         run = train(model, data, seed=3, epochs=40, weight_decay=1e-3)
         done = unlearn(
             model,
@@ -77,6 +77,10 @@ class MethodContract:
             **self.options,
         )
         return model, data, done
+
+    def model(self, data: Data) -> nn.Module:
+        """A model that the method serves; override it where that is not a GCN of two layers."""
+        return GCN(data.num_features, int(data.num_classes), hidden=4)
 
     def request(self, data: Data) -> Request:
         """A request with something of every kind."""
@@ -100,7 +104,7 @@ class MethodContract:
     def test_caller_keeps_model_and_data(self) -> None:
         """Neither the model nor the graph that was given is modified."""
         data = small_graph()
-        model = GCN(data.num_features, int(data.num_classes), hidden=4)
+        model = self.model(data)
         train(model, data, seed=3, epochs=5, weight_decay=1e-3)
         state, graph = copy.deepcopy(model.state_dict()), copy.deepcopy(data.to_dict())
         random = torch.random.get_rng_state()
