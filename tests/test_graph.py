@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from torch_geometric.data import Data
 
 from unweave import EmptyRequestError, Request, RequestError
-from unweave.graph import influenced_region, is_undirected, remove
+from unweave.graph import hops_from, influenced_region, is_undirected, remove
 from unweave.reach import Reach
 
 
@@ -206,3 +206,10 @@ def test_removal_commutes_with_relabelling(draw: st.DataObject) -> None:
     assert {(int(order[u]), int(order[v])) for u, v in edges(first.data)} == edges(second.data)
     assert torch.equal(second.data.x[order], first.data.x)
     assert torch.equal(second.touched[order], first.touched)
+
+
+def test_hops_follow_the_messages() -> None:
+    data = Data(edge_index=torch.tensor([[0, 1, 2, 4], [1, 2, 3, 0]]), num_nodes=6)
+    start = torch.tensor([False, True, False, False, False, False])
+    assert hops_from(data, start, "source_to_target").tolist() == [-1, 0, 1, 2, -1, -1]
+    assert hops_from(data, start, "target_to_source").tolist() == [1, 0, -1, -1, 2, -1]

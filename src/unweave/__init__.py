@@ -27,6 +27,7 @@ from unweave.errors import (
     UnweaveError,
 )
 from unweave.experiments.compare import compare
+from unweave.explanation import Explanation, explain
 from unweave.fitting import Recipe
 from unweave.polishing import Polished, polish
 from unweave.prepared import Prepared, prepare
@@ -45,6 +46,7 @@ __all__ = [
     "DataUnavailableError",
     "DivergenceError",
     "EmptyRequestError",
+    "Explanation",
     "IntegrityError",
     "MethodError",
     "ModelError",
@@ -64,6 +66,7 @@ __all__ = [
     "UnweaveError",
     "compare",
     "draw",
+    "explain",
     "load",
     "losses",
     "methods",

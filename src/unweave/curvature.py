@@ -73,18 +73,27 @@ class GaussNewton(Curvature):
         self._slope = _grad(losses.sum(), self._leaf, create_graph=True)
         self._refuse_dropped_derivatives()
 
-    def _push(self, v: Tensor) -> Tensor:
-        """J v."""
+    @property
+    def slope(self) -> Tensor:
+        """∂ℓ/∂outputs of each training node."""
+        return self._slope.detach()
+
+    def push(self, v: Tensor) -> Tensor:
+        """J v: how the outputs of each training node move with θ along v."""
         return _grad(self._pulled, self._dummy, v, retain_graph=True)
 
-    def _pull(self, u: Tensor) -> Tensor:
+    def bend(self, u: Tensor) -> Tensor:
+        """∇²ℓ u, node by node."""
+        if not self._slope.requires_grad:  # the loss is linear in the outputs
+            return torch.zeros_like(u)
+        return _grad(self._slope, self._leaf, u, retain_graph=True)
+
+    def pull(self, u: Tensor) -> Tensor:
         """Jᵀ u."""
         return _grad(self._outputs, self._point.theta, u, retain_graph=True)
 
     def _loss_product(self, v: Tensor) -> Tensor:
-        if not self._slope.requires_grad:  # the loss is linear in the outputs
-            return torch.zeros_like(v)
-        return self._pull(_grad(self._slope, self._leaf, self._push(v), retain_graph=True))
+        return self.pull(self.bend(self.push(v)))
 
     def _refuse_dropped_derivatives(self) -> None:
         """⟨u, J v⟩ = ⟨Jᵀu, v⟩ for random u and v. Jᵀ needs one derivative, J as computed here needs two.
@@ -97,7 +106,7 @@ class GaussNewton(Curvature):
             torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.detach())
             for t in (self._outputs, self._point.theta)
         )
-        pushed, pulled = self._push(v), self._pull(u)
+        pushed, pulled = self.push(v), self.pull(u)
         self._point.objective.meter.passes += 2
         left, right = float((u * pushed).sum()), float(pulled @ v)
         if abs(left - right) > torch.finfo(v.dtype).eps ** 0.5 * float(u.norm() * pushed.norm()):

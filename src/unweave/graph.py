@@ -17,7 +17,7 @@ from unweave.errors import EmptyRequestError, RequestError
 from unweave.reach import Reach
 from unweave.request import ALL, Request
 
-__all__ = ["MASKS", "Region", "Removal", "influenced_region", "is_undirected", "remove"]
+__all__ = ["MASKS", "Region", "Removal", "hops_from", "influenced_region", "is_undirected", "remove"]
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -168,6 +168,18 @@ def influenced_region(data: Data, removal: Removal, reach: Reach) -> Region:
         sizes.append(int(reached.sum()) - int(mask.sum()))
         mask = reached
     return Region(mask, tuple(sizes), reach)
+
+
+def hops_from(data: Data, start: Tensor, flow: str) -> Tensor:
+    """Steps from the nodes of a mask to every node, along the flow of messages; −1 out of reach."""
+    source, target = data.edge_index if flow == "source_to_target" else data.edge_index.flip(0)
+    hops = torch.where(start, 0, -1)
+    front, step = start, 0
+    while bool(front.any()):
+        step += 1
+        front = _mask(target[front[source]], start.numel()) & (hops < 0)
+        hops[front] = step
+    return hops
 
 
 def _canonical(request: Request, data: Data, undirected: bool) -> Request:

@@ -19,7 +19,7 @@ from unweave.errors import DataError, ModelError
 from unweave.losses import Loss
 from unweave.meter import Meter
 
-__all__ = ["Forward", "Objective", "Point", "WeightDecay", "call", "decay_vector", "flatten", "load_flat"]
+__all__ = ["Forward", "Objective", "Point", "WeightDecay", "call", "decay_vector", "flatten", "load_flat", "unflatten"]
 
 Forward = Callable[[nn.Module, Data], Tensor]
 WeightDecay = float | Mapping[str, float]
@@ -50,10 +50,17 @@ def flatten(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 
 
+def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    """A flat vector as the named parameters of ``model``."""
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
+    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
 def load_flat(model: nn.Module, theta: Tensor) -> None:
     """Write a flat vector back into the parameters of ``model``."""
     with torch.no_grad():
-        for parameter, piece in zip(model.parameters(), _split(model, theta).values(), strict=True):
+        for parameter, piece in zip(model.parameters(), unflatten(model, theta).values(), strict=True):
             parameter.copy_(piece)
 
 
@@ -154,7 +161,7 @@ class Point:
         model = objective.model.eval()
         self.outputs = functional_call(
             _Caller(model, objective.forward),
-            {f"model.{name}": piece for name, piece in _split(model, self.theta).items()},
+            {f"model.{name}": piece for name, piece in unflatten(model, self.theta).items()},
             (objective.data,),
         )
         objective.meter.passes += 1
@@ -194,12 +201,6 @@ class _Caller(nn.Module):
 
     def forward(self, data: Data) -> Tensor:
         return self.how(self.model, data)
-
-
-def _split(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
-    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
 
 def _under(name: str, key: str) -> bool:

@@ -71,7 +71,7 @@ class MethodContract:
 
     def deploy(self, data: Data) -> tuple[nn.Module, Recipe]:
         """The model that the method works on, and how it was trained."""
-        run = train(GCN(data.num_features, int(data.num_classes), hidden=4), data, seed=3, epochs=40, weight_decay=1e-3)
+        run = train(self.model(data), data, seed=3, epochs=40, weight_decay=1e-3)
         method = make(self.method, self.options, run.recipe)
         return method.setup(run.model, data, run.recipe), run.recipe
 
@@ -80,6 +80,10 @@ class MethodContract:
         request = request or self.request(data)
         decay = recipe.weight_decay
         return unlearn(model, data, request, self.method, weight_decay=decay, recipe=recipe, **self.options)
+
+    def model(self, data: Data) -> nn.Module:
+        """A model that the method serves; override it where that is not a GCN of two layers."""
+        return GCN(data.num_features, int(data.num_classes), hidden=4)
 
     def request(self, data: Data) -> Request:
         """A request with something of every kind."""

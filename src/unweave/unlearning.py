@@ -11,32 +11,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.errors import DivergenceError, ModelError, NoProgressError, RequestError
+from unweave.errors import DivergenceError, ModelError, NoProgressError
 from unweave.fitting import Recipe
-from unweave.graph import Region, influenced_region, remove
+from unweave.graph import Region
 from unweave.losses import Loss, cross_entropy
-from unweave.meter import Meter, peak_memory
+from unweave.meter import peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
-from unweave.models import Shards
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten, load_flat
-from unweave.reach import Reach, find_reach
+from unweave.objective import Forward, WeightDecay, call, load_flat
+from unweave.posing import meter_for, pose
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.statistics import refresh, running
-from unweave.validation import (
-    changed_outside,
-    check_classes,
-    check_data,
-    check_deterministic,
-    check_labels,
-    check_model,
-    check_outputs,
-)
 
 __all__ = ["Unlearned", "unlearn"]
 
@@ -95,45 +85,29 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
-    if not isinstance(model, nn.Module) or not isinstance(data, Data):
-        raise ModelError(
-            f"unlearn takes a torch.nn.Module and a Data, got {type(model).__name__}, {type(data).__name__}"
-        )
-    if not isinstance(request, Request):
-        raise RequestError(
-            f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
-        )
+    meter = meter_for(model, data, request)
     if recipe is not None and not isinstance(recipe, Recipe):
         raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
     if recipe is not None and weight_decay != recipe.weight_decay:
         raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
-    device = data.x.device if isinstance(data.get("x"), Tensor) else torch.device("cpu")
-    meter = Meter(device)
+    device = meter.device
     with torch.enable_grad(), peak_memory(device) as peak:
-        with meter.phase("validate"):
-            check_data(data)
-            check_model(model, data)
-            own = copy.deepcopy(model).eval()
-            decay = decay_vector(own, weight_decay)
-        with meter.phase("graph"):
-            removal = remove(data, request)
-        with meter.phase("region"):
-            first, reach = _first_look(own, data, forward, loss, hops)
-            meter.passes += 1
-            check_classes(data, removal.data, loss, allow_class_loss)
-            region = influenced_region(data, removal, reach)
-        with meter.phase("evaluate"), torch.set_grad_enabled(how.local):
-            problem = Problem(
-                original=Objective(own, data, loss, decay, forward, meter),
-                remaining=Objective(own, removal.data, loss, decay, forward, meter),
-                theta=flatten(own),
-                removal=removal,
+        with torch.set_grad_enabled(how.local):
+            problem, region, notes = pose(
+                model,
+                data,
+                request,
+                weight_decay=weight_decay,
+                loss=loss,
+                forward=forward,
+                hops=hops,
                 seed=seed,
+                allow_class_loss=allow_class_loss,
                 meter=meter,
             )
-            check_deterministic(first, problem.at_original.outputs.detach())
-            region, notes = _check_region(problem, region, given=hops is not None)
+        own, removal = problem.original.model, problem.removal
+        with meter.phase("evaluate"):
             before = {"original_before": problem.at_original.value, "remaining_before": problem.at_remaining.value}
             problem.release(gradients=how.local)
         with meter.phase("forget"):
@@ -192,50 +166,6 @@ def unlearn(
         nearness=outcome.nearness,
     )
     return Unlearned(new, removal.data, receipt)
-
-
-def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:
-    """Call the model once: its outputs, checked, and how far it passes messages."""
-    seen: list[Tensor] = []
-    with torch.no_grad():
-        reach = find_reach(model, lambda: seen.append(forward(model, data)))
-    outputs = check_outputs(seen[0], data)
-    check_labels(data, loss, outputs)
-    if hops is not None:
-        if not isinstance(hops, int) or hops < 0:
-            raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")
-        reach = Reach(hops, flow=reach.flow, source=f"{hops} hops given")
-    return outputs, reach
-
-
-def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region, list[str]]:
-    """The region must hold every prediction that changes; otherwise refuse, or take the whole graph."""
-    before, after = problem.at_original.outputs.detach(), problem.at_remaining.outputs.detach()
-    check_outputs(after, problem.removal.data)
-    outside = changed_outside(region, before, after)
-    if not outside.numel():
-        return region, _check_graph_is_used(problem, region, before, after)
-    if given:
-        raise ModelError(
-            f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
-            "hops given; give the true number of message-passing steps, or leave hops out"
-        )
-    reason = f"{region.reach.source} do not explain the change at node {int(outside[0])}"
-    whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
-    return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
-
-
-def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after: Tensor) -> list[str]:
-    """A model whose every output survives a removal bit by bit may not be looking at the graph it is given."""
-    listens = region.reach.steps is None or int(region.mask.sum()) > 0
-    if not listens or not torch.equal(before, after):
-        return []
-    # A vote of shards is a step function: it may well survive.
-    if problem.original.forward is not call and not isinstance(problem.original.model, Shards):
-        raise ModelError(
-            "no output changes although edges or features were removed; does forward= use the graph it is given?"
-        )
-    return ["no prediction changes although edges or features were removed"]
 
 
 def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:

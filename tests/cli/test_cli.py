@@ -59,6 +59,27 @@ def test_forget_show_and_a_chain(folder: Path) -> None:
     assert len(json.loads(unweave("show", folder / "c", "--json").stdout)["receipts"]) == 2
 
 
+def test_explain_says_what_pulls_and_leaves_the_run_as_it_is(folder: Path, tmp_path: Path) -> None:
+    files = {path: path.read_bytes() for path in (folder / "a").iterdir()}
+    plot = tmp_path / "explain.png"
+    done = unweave("explain", folder / "a", "--forget", "nodes:0.02", "--top", 2, "--plot", plot)
+    assert done.exit_code == 0, done.stderr
+    for word in ("Pull", "its neighbourhood", "Resistance", "hop", str(plot)):
+        assert word in done.stdout
+    assert plot.stat().st_size > 10_000
+    (tmp_path / "request.json").write_text('{"labels": [4, 6]}')
+    done = unweave("explain", folder / "a", "--request", tmp_path / "request.json", "--damping", 3, "--json")
+    found = json.loads(done.stdout)
+    assert found["request"]["labels"] == [4, 6]
+    assert found["damping"] == 3
+    assert found["hardest"]["touched"][0]["node"] in (4, 6)
+    refused(unweave("explain", folder / "a"), "say what to forget", code=2)
+    bad = unweave("explain", folder / "a", "--forget", "nodes:0.02", "--plot", tmp_path / "x.doc")
+    refused(bad, "must end in .png", code=2)
+    refused(unweave("explain", folder / "a", "--forget", "nodes:0.02", "--damping", -1), "damping must be")
+    assert {path: path.read_bytes() for path in (folder / "a").iterdir()} == files
+
+
 def test_options_of_a_method(folder: Path) -> None:
     out = folder / "options"
     chosen = ("-o", "solver=neumann", "-o", "scale=300", "-o", "iterations=20")

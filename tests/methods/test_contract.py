@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from torch import nn
+from torch_geometric.data import Data
 
 import unweave as uw
 from unweave.methods import Method, Outcome, Problem
@@ -65,6 +67,17 @@ class TestEraserBekm(MethodContract):
     options: ClassVar = {"shards": 5, "aggregation": "learned"}
 
 
+class TestClosedForm(MethodContract):
+    method = "closed-form"
+
+    def model(self, data: Data) -> nn.Module:
+        return uw.models.SGC(data.num_features, int(data.num_classes))
+
+
+class TestClosedFormOfThePaper(TestClosedForm):
+    options: ClassVar = {"hessian": "block-diagonal", "graph": "original"}
+
+
 @uw.methods.register
 @dataclass(frozen=True)
 class Halfway(Method):
@@ -92,7 +105,7 @@ def test_unknown_methods_and_options_are_refused() -> None:
     data = small_graph()
     model = uw.models.GCN(8, 3)
     request = uw.draw("edges:0.1", data)
-    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: eraser-bekm, eraser-blpa, finetune, gif"):
+    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: closed-form, eraser-bekm, eraser-blpa"):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
     with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
         uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)

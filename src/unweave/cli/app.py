@@ -4,6 +4,7 @@ import typer
 
 from unweave.cli.compare import compare
 from unweave.cli.demo import demo
+from unweave.cli.explain import explain
 from unweave.cli.forget import forget
 from unweave.cli.rehearse import rehearse
 from unweave.cli.reproduce import reproduce
@@ -19,5 +20,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, rehearse, forget, compare, reproduce, show):
+for command in (demo, train, rehearse, explain, forget, compare, reproduce, show):
     app.command()(command)

@@ -9,6 +9,7 @@ import typer
 from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     comparison_table,
+    drawable,
     out as console,
     print_json,
     progress_bar,
@@ -50,10 +51,8 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare methods with retraining and with every control."""
-    for path in (out, plot):
-        writable(path)
-    if plot is not None and plot.suffix not in (".png", ".pdf", ".svg"):
-        raise typer.BadParameter(f"--plot {plot} must end in .png, .pdf or .svg")
+    writable(out)
+    drawable(plot)
     with progress_bar("comparing") as progress:
         result = run_comparison(
             data,

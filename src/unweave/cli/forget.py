@@ -5,14 +5,12 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
-from unweave.drawing import draw
 from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import read_options
-from unweave.request import Request
 from unweave.run import Run
 
 __all__ = ["forget"]
@@ -22,9 +20,9 @@ __all__ = ["forget"]
 def forget(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     out: Annotated[Path, typer.Option(help="Folder of the new run.")],
-    request: Annotated[Path | None, typer.Option(help="Request, a .json or .csv file.")] = None,
-    forget: Annotated[str | None, typer.Option(help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")] = None,
-    request_seed: Annotated[int, typer.Option(help="Seed of the random request.", min=0)] = 0,
+    request: RequestFile = None,
+    forget: Forget = None,
+    request_seed: RequestSeed = 0,
     method: Annotated[str, typer.Option(help=f"{', '.join(available())}.")] = "gif",
     option: Annotated[
         list[str] | None,
@@ -43,16 +41,14 @@ def forget(
     """Make the model of a run forget, and write a new run with the receipt."""
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
-    if (request is None) == (forget is None):
-        raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
+    wanted = request_reader(request, forget, request_seed)
     try:
         options = read_options(option or [])
     except MethodError as error:
         raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
-    wanted = Request.read(request) if request else draw(str(forget), before.data, seed=request_seed)
     with progress_bar(f"forgetting by {method}"):
-        after = before.forget(wanted, method, allow_class_loss=allow_class_loss, **options)
+        after = before.forget(wanted(before.data), method, allow_class_loss=allow_class_loss, **options)
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})

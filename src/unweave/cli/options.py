@@ -1,24 +1,32 @@
 """Options that several commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from torch_geometric.data import Data
 
 from unweave.data import NAMES
+from unweave.drawing import draw
 from unweave.models import MODELS
+from unweave.request import Request
 
 __all__ = [
     "DataName",
     "Device",
     "Epochs",
+    "Forget",
     "Forgettable",
     "Json",
     "LearningRate",
     "ModelName",
+    "RequestFile",
+    "RequestSeed",
     "Root",
     "Seed",
     "WeightDecay",
+    "request_reader",
 ]
 
 DataName = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(NAMES)}.")]
@@ -31,3 +39,15 @@ Forgettable = Annotated[bool, typer.Option("--forgettable", help="Train to a min
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Root = Annotated[Path | None, typer.Option(help="Data folder; by default UNWEAVE_DATA, then the cache folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+RequestFile = Annotated[Path | None, typer.Option("--request", help="Request, a .json or .csv file.")]
+Forget = Annotated[
+    str | None, typer.Option("--forget", help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")
+]
+RequestSeed = Annotated[int, typer.Option(help="Seed of the random request.", min=0)]
+
+
+def request_reader(request: Path | None, forget: str | None, seed: int) -> Callable[[Data], Request]:
+    """How to get the request once there is a graph; wrong usage unless exactly one way is named."""
+    if (request is None) == (forget is None):
+        raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
+    return lambda data: Request.read(request) if request else draw(str(forget), data, seed=seed)

@@ -16,7 +16,7 @@ from rich.table import Table
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
 
-__all__ = ["comparison_table", "out", "print_json", "progress_bar", "reports_errors", "say", "writable"]
+__all__ = ["comparison_table", "drawable", "out", "print_json", "progress_bar", "reports_errors", "say", "writable"]
 
 P = ParamSpec("P")
 
@@ -76,6 +76,13 @@ def writable(path: Path | None) -> None:
             path.unlink()
     except OSError as error:
         raise UnweaveError(f"cannot write {path}: {error}") from error
+
+
+def drawable(plot: Path | None) -> None:
+    """Refuse a plot that cannot be drawn or written, before work is spent on what it shows."""
+    if plot is not None and plot.suffix not in (".png", ".pdf", ".svg"):
+        raise typer.BadParameter(f"--plot {plot} must end in .png, .pdf or .svg")
+    writable(plot)
 
 
 def comparison_table(comparison: Comparison) -> Table:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Json, RequestSeed, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.meter import find_device
 from unweave.rehearsal import rehearse as rehearse_run
@@ -19,7 +19,7 @@ __all__ = ["rehearse"]
 def rehearse(
     run: Annotated[Path, typer.Argument(help="Folder of the run; it stays as it is.")],
     forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05.")] = "nodes:0.05",
-    request_seed: Annotated[int, typer.Option(help="Seed of the random request.", min=0)] = 0,
+    request_seed: RequestSeed = 0,
     device: Device = "cpu",
     root: Root = None,
     json: Json = False,

@@ -1,11 +1,17 @@
-"""Figures of a comparison. Needs matplotlib (``pip install unweave[plot]``)."""
+"""Figures of a comparison and of an explanation. They need matplotlib (``pip install unweave[plot]``)."""
 
 from pathlib import Path
+from typing import Any
 
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import Comparison
+from unweave.explanation import PULLS, RESISTANCES, Explanation, NodeForce
 
-__all__ = ["plot_comparison"]
+__all__ = ["plot_comparison", "plot_explanation"]
+
+BLUE, ORANGE, GREY = "#1f5fa8", "#c65d21", "0.45"
+Bar = tuple[str, float, str]
+"""Name, value, colour."""
 
 LOWEST = -1.5
 """Where the axis ends; a method that does worse is drawn at the edge with its figure."""
@@ -13,15 +19,8 @@ LOWEST = -1.5
 
 def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     """Draw the gap closed by each method, between doing nothing and retraining, with its cost and F1 beside it."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise UnweaveError("plots need matplotlib; install unweave[plot]") from error
-
     rows = [row for row in reversed(comparison.rows) if row["gap_closed_mean"] is not None]
-    figure = Figure(figsize=(7.6, 1.5 + 0.42 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _figure(7.6, 1.5 + 0.42 * len(rows))
     axes = figure.add_subplot()
     for place, text in ((0.0, "doing\nnothing"), (1.0, "retraining")):
         axes.axvline(place, color="0.8", lw=1, zorder=0)
@@ -30,7 +29,7 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     for height, row in enumerate(rows):
         mean, spread = row["gap_closed_mean"], row["gap_closed_std"]
         control = row["method"] in ("none", "finetune") or row["method"].startswith("retrain")
-        colour = "0.45" if control else "#1f5fa8"
+        colour = GREY if control else BLUE
         if mean < LOWEST:
             axes.plot(LOWEST, height, "<", color=colour, ms=7)
             axes.text(LOWEST + 0.06, height, f"{mean:+.1f}", va="center", color=colour, size=8)
@@ -53,6 +52,81 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     config = comparison.config
     title = f"{config['model']} on {config['data']}, {config['seeds']} seeds, forgetting\n{config['forget']}"
     figure.suptitle(title, size=10, x=0.01, ha="left")
+    return _save(figure, path)
+
+
+def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
+    """Draw the forces behind an influence step, and beside them the nodes that pull and resist hardest."""
+    work, unit = explanation.work, explanation.unit
+    colours = {"touched": ORANGE, "neighbourhood": BLUE}
+    forces = [(PULLS[k], v, colours.get(k, GREY)) for k, v in explanation.pulls.items() if v]
+    held = [(RESISTANCES[k], v, GREY) for k, v in explanation.resistances.items() if v]
+    names = {"touched": PULLS["touched"], "neighbourhood": PULLS["neighbourhood"], "nodes": "nodes that resist"}
+    nodes = [
+        (names[side], [(_label(n), n.work, colours.get(side, GREY)) for n in found])
+        for side, found in explanation.hardest.items()
+        if found
+    ]
+    lines = sum(1.5 + len(rows) for _, rows in nodes)
+    figure = _figure(9.6, 1.4 + 0.24 * max(lines, 12))
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1))
+    _bars(left, [(_total("what pulls", forces, unit), forces), (_total("what resists", held, unit), held)], work, unit)
+    _bars(right, nodes, work, unit)
+    for axes, text in ((left, "forces"), (right, "hardest nodes")):
+        axes.set_title(text, size=9, loc="left", color="0.4")
+        axes.set_xlabel(f"work along the step ({unit})", size=9)
+    title = f"What moves the parameters when the model forgets {explanation.title}"
+    figure.suptitle(title, size=10, x=0.01, ha="left")
+    return _save(figure, path)
+
+
+def _total(heading: str, rows: list[Bar], unit: str) -> str:
+    return f"{heading}, together {sum(value for _, value, _ in rows):.3g} {unit}"
+
+
+def _bars(axes: Any, groups: list[tuple[str, list[Bar]]], work: float, unit: str) -> None:
+    """Horizontal bars in groups, each with its share of the work written beside it."""
+    y, ticks, names = 0.0, [], []
+    widest = max(abs(value) for _, rows in groups for _, value, _ in rows)
+    for heading, rows in groups:
+        axes.text(0.01 * widest, y, heading, size=8, color="0.4", va="center", ha="left")
+        for name, value, colour in rows:
+            y -= 1
+            axes.barh(y, value, height=0.62, color=colour)
+            end = max(value, 0.0) + 0.02 * widest
+            axes.text(end, y, f"{value:.3g} {unit} ({value / work:.1%})", size=8, va="center")
+            ticks.append(y)
+            names.append(name)
+        y -= 1.5
+    low = min(0.0, *(value for _, rows in groups for _, value, _ in rows))
+    axes.axvline(0, color="0.8", lw=1, zorder=0)
+    axes.set_yticks(ticks, names, size=9)
+    axes.set_ylim(y + 0.8, 0.7)
+    axes.set_xlim(low * 1.05, widest * 1.75)
+    axes.tick_params(axis="y", length=0)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.locator_params(axis="x", nbins=5)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _label(node: NodeForce) -> str:
+    facts = [f"node {node.node}"] + [f"class {node.label}"] * (node.label is not None)
+    return ", ".join(facts + [f"{node.hops} hop{'s' * (node.hops != 1)}"] * bool(node.hops))
+
+
+def _figure(width: float, height: float) -> Any:
+    """A figure without a window."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise UnweaveError("plots need matplotlib; install unweave[plot]") from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: str | Path) -> Path:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

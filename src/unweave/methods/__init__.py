@@ -1,6 +1,7 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
 from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
@@ -15,6 +16,7 @@ __all__ = [
     "GIF",
     "IF",
     "LBFGS",
+    "ClosedForm",
     "EraserBEKM",
     "EraserBLPA",
     "Finetune",

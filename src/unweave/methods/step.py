@@ -159,7 +159,7 @@ class InfluenceStep(Method):
                 iterations=self.iterations or 200,
             )
         else:
-            return self._adapt(problem, operator, v, details)
+            return self.proceed(problem, operator, v, self.space(problem, operator, v), details)
         return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
 
     def _scale(self, operator: Operator, v: Tensor) -> float:
@@ -173,21 +173,20 @@ class InfluenceStep(Method):
             "loss linear? Use method='finetune' or 'retrain'"
         )
 
-    def _adapt(self, problem: Problem, operator: Operator, v: Tensor, details: dict[str, Any]) -> Outcome:
-        """Find the damping, take the step and refine it."""
+    def space(self, problem: Problem, operator: Operator, v: Tensor) -> Krylov:
+        """The products that solve the step for every damping that may be tried."""
         tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
 
         def enough(space: Krylov) -> bool:
             return space.solve(v, _least_damping(space, problem))[1] <= tolerance
 
-        space = krylov(operator, v, products=products, enough=enough)
-        return self.proceed(problem, operator, v, space, details)
+        return krylov(operator, v, products=products, enough=enough)
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
     ) -> Outcome:
         """Take the step that the space gives, and refine it."""
-        step = self._choose(problem, v, space)
+        step = self.choose(problem, v, space)
         tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
         achieved = float((v - operator(step.x) - step.damping * step.x).norm() / v.norm())
         warning = f"the step was solved only to a relative residual of {achieved:.2g}; raise iterations={products}"
@@ -206,7 +205,7 @@ class InfluenceStep(Method):
         warnings = (*report.warnings, *warnings)
         return Outcome(theta, solve=report, details=details | more, warnings=warnings, checked=self.checks)
 
-    def _choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
+    def choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
         """The least damping whose step is good; failing that the first that is fair."""
         least = damping = _least_damping(space, problem)
         fair: Step | None = None

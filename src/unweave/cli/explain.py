@@ -1,0 +1,53 @@
+"""``unweave explain``: which forces, and which nodes, would move the model of a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
+from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
+from unweave.experiments.plots import plot_explanation
+from unweave.explanation import explain as explain_request
+from unweave.meter import find_device
+from unweave.run import Run
+
+__all__ = ["explain"]
+
+
+@reports_errors
+def explain(
+    run: Annotated[Path, typer.Argument(help="Folder of the run; it stays as it is.")],
+    request: RequestFile = None,
+    forget: Forget = None,
+    request_seed: RequestSeed = 0,
+    damping: Annotated[float | None, typer.Option(help="Damping of the step; by default what gif chooses.")] = None,
+    top: Annotated[int, typer.Option(help="How many nodes to name for each force.", min=1)] = 5,
+    plot: Annotated[Path | None, typer.Option(help="Draw the forces, e.g. explain.png.")] = None,
+    device: Device = "cpu",
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Explain a request: the forces and the nodes that would move the model. Nothing is forgotten."""
+    wanted = request_reader(request, forget, request_seed)
+    drawable(plot)
+    opened = Run.open(run, root=root).to(find_device(device))
+    with progress_bar("explaining"):
+        found = explain_request(
+            opened.model,
+            opened.data,
+            wanted(opened.data),
+            weight_decay=opened.recipe.weight_decay,
+            loss=opened.loss,
+            forward=opened.forward,
+            damping=damping,
+            top=top,
+        )
+    if plot:
+        plot_explanation(found, plot)
+    if json:
+        print_json(found.to_dict())
+        return
+    say(str(found))
+    if plot:
+        say(f"{'Written':<12}{plot}")

@@ -1,0 +1,130 @@
+"""Pose the problem that a request makes of a trained model: all that is checked and found before anybody moves θ."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.errors import ModelError, RequestError
+from unweave.graph import Region, influenced_region, remove
+from unweave.losses import Loss
+from unweave.meter import Meter
+from unweave.methods.base import Problem
+from unweave.models import Shards
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
+from unweave.reach import Reach, find_reach
+from unweave.request import Request
+from unweave.validation import (
+    changed_outside,
+    check_classes,
+    check_data,
+    check_deterministic,
+    check_labels,
+    check_model,
+    check_outputs,
+)
+
+__all__ = ["meter_for", "pose"]
+
+
+def meter_for(model: object, data: object, request: object) -> Meter:
+    """A meter for the graph's device, once model, graph and request are of the right kind."""
+    if not isinstance(model, nn.Module) or not isinstance(data, Data):
+        raise ModelError(f"expected a torch.nn.Module and a Data, got {type(model).__name__}, {type(data).__name__}")
+    if not isinstance(request, Request):
+        raise RequestError(
+            f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
+        )
+    return Meter(data.x.device if isinstance(data.get("x"), Tensor) else torch.device("cpu"))
+
+
+def pose(
+    model: nn.Module,
+    data: Data,
+    request: Request,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    hops: int | None = None,
+    seed: int = 0,
+    allow_class_loss: bool = False,
+) -> tuple[Problem, Region, list[str]]:
+    """Validate, carry the request out on the graph, find the influenced region and check it.
+
+    The arguments are those of :func:`unweave.unlearn`. The caller's model and graph are left as they are: the problem
+    has a copy of the model, in eval mode.
+
+    Returns:
+        The problem, the region, and what the user should know about it.
+    """
+    with meter.phase("validate"):
+        check_data(data)
+        check_model(model, data)
+        own = copy.deepcopy(model).eval()
+        decay = decay_vector(own, weight_decay)
+    with meter.phase("graph"):
+        removal = remove(data, request)
+    with meter.phase("region"):
+        first, reach = _first_look(own, data, forward, loss, hops)
+        meter.passes += 1
+        check_classes(data, removal.data, loss, allow_class_loss)
+        region = influenced_region(data, removal, reach)
+    with meter.phase("evaluate"):
+        problem = Problem(
+            original=Objective(own, data, loss, decay, forward, meter),
+            remaining=Objective(own, removal.data, loss, decay, forward, meter),
+            theta=flatten(own),
+            removal=removal,
+            seed=seed,
+            meter=meter,
+        )
+        check_deterministic(first, problem.at_original.outputs.detach())
+        region, notes = _check_region(problem, region, given=hops is not None)
+    return problem, region, notes
+
+
+def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:
+    """Call the model once: its outputs, checked, and how far it passes messages."""
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        reach = find_reach(model, lambda: seen.append(forward(model, data)))
+    outputs = check_outputs(seen[0], data)
+    check_labels(data, loss, outputs)
+    if hops is not None:
+        if not isinstance(hops, int) or hops < 0:
+            raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")
+        reach = Reach(hops, flow=reach.flow, source=f"{hops} hops given")
+    return outputs, reach
+
+
+def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region, list[str]]:
+    """The region must hold every prediction that changes; otherwise refuse, or take the whole graph."""
+    before, after = problem.at_original.outputs.detach(), problem.at_remaining.outputs.detach()
+    check_outputs(after, problem.removal.data)
+    outside = changed_outside(region, before, after)
+    if not outside.numel():
+        return region, _check_graph_is_used(problem, region, before, after)
+    if given:
+        raise ModelError(
+            f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
+            "hops given; give the true number of message-passing steps, or leave hops out"
+        )
+    reason = f"{region.reach.source} do not explain the change at node {int(outside[0])}"
+    whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
+    return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
+
+
+def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after: Tensor) -> list[str]:
+    """A model whose every output survives a removal bit by bit may not be looking at the graph it is given."""
+    listens = region.reach.steps is None or int(region.mask.sum()) > 0
+    if not listens or not torch.equal(before, after):
+        return []
+    # A vote of shards is a step function: it may well survive.
+    if problem.original.forward is not call and not isinstance(problem.original.model, Shards):
+        raise ModelError(
+            "no output changes although edges or features were removed; does forward= use the graph it is given?"
+        )
+    return ["no prediction changes although edges or features were removed"]
