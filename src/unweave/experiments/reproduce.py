@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from unweave.errors import MethodError, UnweaveError
-from unweave.experiments import ablation, efficacy, ratio, scale, setups, table2
+from unweave.experiments import ablation, efficacy, erasers, ratio, scale, setups, table2
 from unweave.experiments.experiment import Experiment, Task, setting
 from unweave.experiments.page import page
 from unweave.experiments.results import Cell, Measured, Results, commit
@@ -31,6 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         scale.EXPERIMENT,
         ablation.EXPERIMENT,
         setups.EXPERIMENT,
+        erasers.EXPERIMENT,
     )
 }
 

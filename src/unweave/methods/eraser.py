@@ -25,7 +25,7 @@ from unweave.objective import Forward, Objective, call, flatten
 from unweave.partition import bekm, blpa
 from unweave.prepared import checked_objective
 
-__all__ = ["Eraser", "EraserBEKM", "EraserBLPA"]
+__all__ = ["Eraser", "EraserBEKM", "EraserBLPA", "aggregation_weights"]
 
 STEPS, CLOSE = 1000, 1e-4
 """Steps for learned weights at most, and how many nats a node above their minimum is near enough."""
@@ -96,7 +96,7 @@ class Eraser(Method):
         shards = Shards([copy.deepcopy(own) for _ in range(self.shards)], members, self.aggregation)
         for number in range(self.shards):
             self._train(shards, number, whole, whole.decay, recipe.seed)
-        shards.weights.copy_(_weights(shards, whole))
+        shards.weights.copy_(aggregation_weights(shards, whole))
         return shards
 
     def forget(self, problem: Problem) -> Outcome:
@@ -121,7 +121,7 @@ class Eraser(Method):
         touched = _touched(old.members, problem.removal)
         for number in touched:
             self._train(new, number, whole, whole.decay.view(self.shards, -1)[number], problem.seed)
-        new.weights.copy_(_weights(new, whole))
+        new.weights.copy_(aggregation_weights(new, whole))
         return Outcome(
             flatten(new),
             details={
@@ -202,7 +202,7 @@ def _touched(members: Tensor, removal: Removal) -> list[int]:
     return sorted(set(held.tolist()) - {-1})
 
 
-def _weights(shards: Shards, whole: Objective) -> Tensor:
+def aggregation_weights(shards: Shards, whole: Objective) -> Tensor:
     """Equal weights for the shards with a labelled node, or those that the training nodes are best predicted by."""
     nodes = whole.nodes
     alive = torch.bincount(shards.members[nodes], minlength=len(shards.models)) > 0
