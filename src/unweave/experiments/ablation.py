@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from unweave.experiments.experiment import PUBLISHED_SCALES, Experiment, best_published, measure, number, table
+from unweave.experiments.experiment import PUBLISHED_SCALES, Experiment, best_published, measure, spread, table
 from unweave.experiments.results import Cell, Results
 from unweave.methods import Method
 from unweave.methods.base import Problem
@@ -88,13 +88,12 @@ def section(results: Results) -> list[str]:
                 row.append("diverges")
                 continue
             scale = f" ({method.partition('=')[2][:-1]})" if step in SCALED else ""
-            closed, spread = (figure(name, method, "gap_closed") for figure in (results.mean, results.std))
-            row.append(f"{number(closed)} ± {number(spread, '.2f')}{scale}")
+            row.append(spread(results, name, method) + scale)
         rows.append(row)
     rows.append(
         [
             "for comparison: fine-tuning as long as gif",
-            *(number(results.mean(n, "finetune", "gap_closed")) for n in names),
+            *(spread(results, name, "finetune") for name in names),
         ]
     )
     return [

@@ -107,7 +107,16 @@ def number(value: float | None, form: str = "+.2f") -> str:
     """A figure in a table."""
     if value is None:
         return "–"
-    return "< −9" if form.startswith("+") and value < -9 else format(value, form).replace("-", "−")
+    text = format(value, form)
+    return text.replace("-", "−") if float(text.rstrip("%").replace(",", "")) else format(0.0, form)
+
+
+def spread(results: Results, name: str, method: str, figure: str = "gap_closed", form: str = "+.2f") -> str:
+    """Mean ± standard deviation over the seeds; what is far below 0 only as such."""
+    mean, std = results.mean(name, method, figure), results.std(name, method, figure)
+    if mean is None or std is None:
+        return "–"
+    return "< −9" if mean < -9 else f"{number(mean, form)} ± {number(std, form.lstrip('+'))}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

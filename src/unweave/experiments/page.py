@@ -41,7 +41,8 @@ def _head(results: Mapping[str, Results]) -> list[str]:
         "comparison has the controls that the paper lacks. This page is made by `unweave reproduce all --device "
         f"cuda` from the files in `results/`, on {first['device_name']} with torch {first['torch']} and PyG "
         f"{first['torch_geometric']}; processes share the device, so costs are ratios under load. *Gap closed*: 0 as "
-        "doing nothing, 1 indistinguishable from retraining with the same seed, below 0 worse than doing nothing.",
+        "doing nothing, 1 indistinguishable from retraining with the same seed, below 0 worse than doing nothing. "
+        "Bands in figures are standard errors of the mean over the seeds.",
     ]
 
 

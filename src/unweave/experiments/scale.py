@@ -78,7 +78,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
             if key == "gap_closed":
                 axes.set_ylim(-1.05, 1.05)
                 axes.axhline(0, color="0.6", lw=0.8)
-                axes.text(max(scales), 0, "doing nothing", color="0.45", size=7.5, va="bottom", ha="right")
+                axes.text(min(scales), 0, "doing nothing", color="0.45", size=7.5, va="bottom")
             low, high = axes.get_ylim()
             for scale in scales:
                 share = len(results.failures(name, _spec(scale))) / max(len(results.seeds(name)), 1)

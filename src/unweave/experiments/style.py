@@ -1,4 +1,4 @@
-"""One look for every figure: curves with bands of one standard deviation, labelled directly. Needs matplotlib."""
+"""One look for every figure: curves with bands of one standard error, labelled directly. Needs matplotlib."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ def grid(rows: int, columns: int, right: float = 0.0) -> "tuple[Figure, list[lis
 
 
 def draw_curve(axes: "Axes", curve: Curve) -> None:
-    """The mean over the seeds, in a band of one standard deviation."""
+    """The mean over the seeds, in a band of one standard error."""
     colour, line, width = COLOURS[curve.label]
     x = [point for point, _ in curve.points]
     mean = [fmean(values) for _, values in curve.points]
-    spread = [stdev(values) if len(values) > 1 else 0.0 for _, values in curve.points]
+    spread = [stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0 for _, values in curve.points]
     axes.plot(x, mean, line, color=colour, lw=width, marker="o", ms=2.5)
     low, high = ([m + sign * s for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
     axes.fill_between(x, low, high, color=colour, alpha=0.10, lw=0)
@@ -91,9 +91,12 @@ def label_ends(axes: "Axes", curves: Sequence[Curve]) -> None:
             color=COLOURS[curve.label][0],
             size=7.5,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": "0.8", "lw": 0.5, "shrinkB": 2},
+            arrowprops={"arrowstyle": "-", "color": "0.8", "lw": 0.5, "shrinkB": 2, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
+    for number, curve in enumerate(c for c in curves if not c.points):
+        text, colour = f"{curve.label}: diverges here", COLOURS[curve.label][0]
+        axes.text(1.05, -0.08 - 0.075 * number, text, transform=axes.transAxes, size=7.5, color=colour, va="center")
 
 
 def band_panels(
@@ -115,6 +118,7 @@ def band_panels(
                 draw_curve(axes, curve)
         axes.set_title(title, size=9, loc="left")
         axes.set_xlabel(across, size=8)
+        axes.set_xticks(sorted({x for curve in curves for x, _ in curve.points}))
         if number % columns == 0:
             axes.set_ylabel(up, size=8)
         if limits:
