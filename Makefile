@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test check clean
+.PHONY: setup demo test test-slow check clean
 
 setup: .venv/dev.stamp            ## everything a developer needs
 
@@ -24,10 +24,13 @@ demo: .venv/user.stamp            ## train, forget, compare on the embedded grap
 test: .venv/dev.stamp             ## the test suite
 	$(BIN)/python -m pytest
 
+test-slow: .venv/dev.stamp        ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
 check: .venv/dev.stamp            ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo results-quick

@@ -20,7 +20,7 @@ from unweave.methods import available
 from unweave.methods.registry import make, parse
 from unweave.receipt import environment
 
-__all__ = ["EXPERIMENTS", "Plan", "reproduce", "show"]
+__all__ = ["EXPERIMENTS", "Plan", "reproduce", "show", "text"]
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
@@ -137,19 +137,23 @@ def show(results: dict[str, Results], path: Path) -> list[Path]:
         results: What was measured, by experiment.
         path: The page.
     """
-    known = {name: found for name, found in results.items() if list(found)}
     figures = []
-    for name, found in known.items():
+    for name, found in results.items():
         draw = EXPERIMENTS[name].draw
-        if draw is not None:
+        if draw is not None and list(found):
             figures += draw(found, path.parent)
-    sections = {name: EXPERIMENTS[name].section(known[name]) for name in known}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(known, sections), encoding="utf-8")
+        path.write_text(text(results), encoding="utf-8")
     except OSError as error:
         raise UnweaveError(f"cannot write {path}: {error}") from error
     return [path, *figures]
+
+
+def text(results: dict[str, Results]) -> str:
+    """The page."""
+    known = {name: found for name, found in results.items() if list(found)}
+    return page(known, {name: EXPERIMENTS[name].section(found) for name, found in known.items()})
 
 
 def _decay(results: Results, cell: Cell) -> float | None:
