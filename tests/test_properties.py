@@ -105,10 +105,17 @@ def test_test_labels_never_matter(problem: tuple[Data, uw.Request], method: str)
     changed.y[~changed.train_mask] = 1 - changed.y[~changed.train_mask]
     options = {"epochs": 2} if method in ("finetune", "retrain") else {}
     model = network("gcn")
-    first, second = (
-        uw.unlearn(model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, **options)
-        for graph in (data, changed)
-    )
+
+    def solve(graph: Data) -> uw.Unlearned | str:
+        try:
+            return uw.unlearn(model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, **options)
+        except uw.SolverError as error:  # nobody trained this model, so a step may well be refused
+            return str(error)
+
+    first, second = solve(data), solve(changed)
+    if isinstance(first, str) or isinstance(second, str):
+        assert first == second
+        return
     assert torch.equal(flatten(first.model), flatten(second.model))
     assert first.receipt.parameters == second.receipt.parameters
     assert first.receipt.objective == second.receipt.objective
