@@ -73,6 +73,7 @@ def test_controls_are_added_and_a_failing_method_is_counted() -> None:
         _METHODS.pop("refuses")
     row = result.row("refuses")
     assert row["failures"] == 1
+    assert row["failure"] == "never"
     assert row["f1_mean"] is None
     assert row["mean_gap_closed"] is None
     assert [r["method"] for r in result.rows] == ["none", "finetune", "refuses", "retrain", OTHER_SEED]

@@ -93,6 +93,9 @@ def show_comparison(result: Comparison) -> None:
     for line in LEGEND:
         say(line)
     for row in result.rows:
+        if row["failures"]:
+            say(f"{row['method']} failed on {row['failures']} of {seeds}: {row['failure']}")
+    for row in result.rows:
         difference = row["over_finetune"]
         if config["seeds"] == 1 or row["method"] in ("none", "retrain", "retrain (other seed)") or difference is None:
             continue

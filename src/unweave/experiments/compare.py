@@ -183,6 +183,7 @@ def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]
     costs = [f["cost"] for f in figures if f["cost"] is not None]
     row["cost_median"] = median(costs) if costs else None
     row["failures"] = len(own) - len(figures)
+    row["failure"] = next((t.failures[name] for t in own if name in t.failures), None)
     row["over_finetune"] = _difference(name, "finetune", own)
     return row
 
