@@ -65,6 +65,8 @@ def test_a_run_is_resumed_and_joined(tmp_path: Path, third_party: str) -> None:
     assert calls == [(1, 1)]  # nothing was left to do
     before = (tmp_path / "ratio.json").read_text()
     joined = reproduce(Plan(("ratio",), 2, True, ("nodes:0.1",), (third_party,)), tmp_path)["ratio"]
+    page = show({"ratio": joined}, tmp_path / "results.md")[0].read_text()
+    assert f"closed: {third_party}" in page
     assert len(joined.values(NAME, third_party, "gap_closed")) == 2
     assert joined.values(NAME, "finetune", "cost") == whole.values(NAME, "finetune", "cost")
     (tmp_path / "again").mkdir()
@@ -93,6 +95,7 @@ def test_the_command(tmp_path: Path) -> None:
     folder = tmp_path / "results-quick"
     assert {p.name for p in folder.iterdir()} == {"efficacy.json", "efficacy.csv", "results.md", "results-efficacy.png"}
     assert "corrupted model, clean graph" in (folder / "results.md").read_text()
+    assert "trials: 1 of 1" in done.stderr
     for arguments, says in (
         (("table9",), "unknown experiment 'table9'"),
         (("ratio", "--only", "mars"), "no cell of ratio has all of: mars"),

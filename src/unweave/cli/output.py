@@ -37,11 +37,19 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error; nothing when that is not a terminal."""
+def progress_bar(label: str, lines: int = 0) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error; when that is not a terminal, so many lines in all."""
     console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def tell(done: int, total: int) -> None:
+            if lines and (done * lines) // total > ((done - 1) * lines) // total:
+                typer.echo(f"{label}: {done} of {total}", err=True)
+
+        yield tell
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -43,7 +43,7 @@ def reproduce(
     path = page or (folder / "results.md" if quick else PAGE)
     writable(path)
     try:
-        with progress_bar("trials") as progress:
+        with progress_bar("trials", lines=20) as progress:
             measure(plan, folder, device=device, jobs=jobs, root=root, progress=progress)
     except KeyboardInterrupt:
         say(f"interrupted; what was measured is in {folder}, and the same command goes on from there")

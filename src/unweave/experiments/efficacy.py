@@ -7,6 +7,7 @@ from unweave.experiments.experiment import (
     Experiment,
     best_published,
     figure_name,
+    joined,
     measure,
     number,
     table,
@@ -48,10 +49,10 @@ def cells(quick: bool) -> list[Cell]:
 
 def section(results: Results) -> list[str]:
     """The figure, a table of its ends, and what it shows."""
-    rows, lines = [], []
+    rows, lines, curves = [], [], _curves(results)
     for model, names in _by_model(results).items():
         for name in (names[0], names[-1]):
-            figures = [number(results.mean(name, _method(results, name, m) or "", "f1"), ".3f") for m in CURVES]
+            figures = [number(results.mean(name, _method(results, name, m) or "", "f1"), ".3f") for m in curves]
             rows.append([model.upper(), name.split()[2].partition(":")[2], *figures])
         gains: dict[str, list[float]] = {"the graph": [], "gif's parameters": [], "retraining's": []}
         for name in names:
@@ -71,7 +72,7 @@ def section(results: Results) -> list[str]:
         *lines,
         f"- {PAPER} The control it lacks is *corrupted model, clean graph*: what cleaning the graph alone gains.",
         "",
-        *table(["", "added", *CURVES.values()], rows),
+        *table(["", "added", *curves.values()], rows),
     ]
 
 
@@ -80,7 +81,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
     panels = {}
     for model, names in _by_model(results).items():
         curves = []
-        for method, label in CURVES.items():
+        for method, label in _curves(results).items():
             points = []
             for name in names:
                 found = _method(results, name, method)
@@ -89,6 +90,10 @@ def draw(results: Results, folder: Path) -> list[Path]:
             curves.append(Curve(label, points))
         panels[model.upper()] = curves
     return [band_panels(panels, folder / figure_name("efficacy"), "added edges / edges", "F1 on test nodes")]
+
+
+def _curves(results: Results) -> dict[str, str]:
+    return CURVES | {method: method for method in joined(results, results, CURVES)}
 
 
 def _method(results: Results, name: str, method: str) -> str | None:

@@ -1,11 +1,11 @@
 """What an experiment is: cells to measure, a way to measure one, and what to show of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unweave.experiments.results import BEFORE, Cell, Measured, Results
-from unweave.experiments.trial import Setting, data_maker, model_maker
+from unweave.experiments.trial import OTHER_SEED, Setting, data_maker, model_maker
 from unweave.fitting import Recipe
 from unweave.meter import find_device
 from unweave.methods import Method
@@ -101,6 +101,13 @@ def best_published(results: Results, name: str, prefix: str = "gif-published") -
         if method.startswith(prefix) and closed is not None and not results.failures(name, method):
             found[method] = closed
     return max(found, key=lambda method: found[method]) if found else None
+
+
+def joined(results: Results, names: Iterable[str], known: Container[str]) -> list[str]:
+    """Methods of some cells that joined by name: neither among those known nor a variant of the published procedure."""
+    found = dict.fromkeys(method for name in names if name in set(results) for method in results.methods(name))
+    own = (BEFORE, OTHER_SEED)
+    return [m for m in found if m not in known and m not in own and not m.startswith("gif-published")]
 
 
 def number(value: float | None, form: str = "+.2f") -> str:

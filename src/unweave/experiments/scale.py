@@ -115,4 +115,4 @@ def _failed(results: Results, name: str, method: str) -> str:
     return f" ({count} of {len(results.seeds(name))} seeds diverge)" if count else ""
 
 
-EXPERIMENT = Experiment("scale", cells, measure, section, draw)
+EXPERIMENT = Experiment("scale", cells, measure, section, draw, open=False)

@@ -27,6 +27,9 @@ COLOURS = {
 }
 """Colour, line and width of each curve, told apart in print too."""
 
+OTHERS = ("#7b4fa3", "-", 1.6)
+"""A method that joined by name."""
+
 PANEL = (3.4, 2.7)
 
 
@@ -58,7 +61,7 @@ def grid(rows: int, columns: int, right: float = 0.0) -> "tuple[Figure, list[lis
 
 def draw_curve(axes: "Axes", curve: Curve) -> None:
     """The mean over the seeds, in a band of one standard error."""
-    colour, line, width = COLOURS[curve.label]
+    colour, line, width = COLOURS.get(curve.label, OTHERS)
     x = [point for point, _ in curve.points]
     mean = [fmean(values) for _, values in curve.points]
     spread = [stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0 for _, values in curve.points]
@@ -88,14 +91,14 @@ def label_ends(axes: "Axes", curves: Sequence[Curve]) -> None:
             (curve.points[-1][0], end),
             xytext=(1.05, (where - low) / (high - low)),
             textcoords="axes fraction",
-            color=COLOURS[curve.label][0],
+            color=COLOURS.get(curve.label, OTHERS)[0],
             size=7.5,
             va="center",
             arrowprops={"arrowstyle": "-", "color": "0.8", "lw": 0.5, "shrinkB": 2, "relpos": (0, 0.5)},
             annotation_clip=False,
         )
     for number, curve in enumerate(c for c in curves if not c.points):
-        text, colour = f"{curve.label}: diverges here", COLOURS[curve.label][0]
+        text, colour = f"{curve.label}: diverges here", COLOURS.get(curve.label, OTHERS)[0]
         axes.text(1.05, -0.08 - 0.075 * number, text, transform=axes.transAxes, size=7.5, color=colour, va="center")
 
 

@@ -3,7 +3,16 @@
 import math
 from collections.abc import Iterator
 
-from unweave.experiments.experiment import PUBLISHED_SCALES, Experiment, best_published, measure, number, spread, table
+from unweave.experiments.experiment import (
+    PUBLISHED_SCALES,
+    Experiment,
+    best_published,
+    joined,
+    measure,
+    number,
+    spread,
+    table,
+)
 from unweave.experiments.paper import SHARDS, TABLE_2, TABLE_2_STD
 from unweave.experiments.results import Cell, Results
 from unweave.experiments.trial import OTHER_SEED
@@ -86,7 +95,8 @@ def section(results: Results) -> list[str]:
         names = [cell_name(model, data, forgettable) for model in MODELS for data in _data(results)]
         rows = []
         for model in MODELS:
-            for method, shown in (ROWS | {name: f"`{name}`" for name in _joined(results, model, forgettable)}).items():
+            here = [cell_name(model, data, forgettable) for data in _data(results)]
+            for method, shown in (ROWS | {name: f"`{name}`" for name in joined(results, here, ROWS)}).items():
                 row = [model.upper(), shown]
                 for data in _data(results):
                     row += _entry(results, cell_name(model, data, forgettable), method, None if forgettable else data)
@@ -138,17 +148,6 @@ def _said(results: Results, names: list[str]) -> list[str]:
         where = f": {', '.join(ahead)}" if ahead else ""
         lines.append(f"- {shown.capitalize()} is ahead of gif in {len(ahead)} of {len(names)} cells{where}.")
     return lines
-
-
-def _joined(results: Results, model: str, forgettable: bool) -> list[str]:
-    """Methods that joined by name."""
-    found: dict[str, None] = {}
-    for data in _data(results):
-        name = cell_name(model, data, forgettable)
-        for method in results.methods(name) if name in set(results) else []:
-            if method not in ROWS and method != "before" and not method.startswith("gif-published"):
-                found[method] = None
-    return list(found)
 
 
 def _data(results: Results) -> list[str]:
