@@ -81,6 +81,31 @@ def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) 
     assert re.search(r"\| GCN \| eraser-blpa \| 0\.\d", page)
 
 
+def test_a_method_that_no_worker_knows_has_not_failed(tmp_path: Path, third_party: str) -> None:
+    plan = Plan(("ratio",), 1, True, ("nodes:0.1",), (third_party,))
+    with pytest.raises(uw.MethodError, match="unknown method 'shrink'"):
+        reproduce(plan, tmp_path, jobs=2)
+    assert not (tmp_path / "ratio.json").exists()
+
+
+def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
+    def again(done: int, total: int) -> None:
+        with pytest.raises(uw.UnweaveError, match="another run writes"):
+            reproduce(SMALL, tmp_path)
+
+    reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, progress=again)
+
+
+def test_a_row_is_not_continued_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(("ratio",), 1, True, ("nodes:0.1",))
+    before = reproduce(plan, tmp_path)["ratio"].values(NAME, "gif", "f1")
+    there = {"device_name": "elsewhere", "torch": "0"}
+    monkeypatch.setattr("unweave.experiments.reproduce.environment", lambda device: there)
+    with pytest.raises(uw.UnweaveError, match="and this is elsewhere with torch 0"):
+        reproduce(SMALL, tmp_path)
+    assert Results(tmp_path, "ratio").values(NAME, "gif", "f1") == before
+
+
 def test_several_processes_measure_the_same(tmp_path: Path) -> None:
     plan = Plan(("ratio",), seeds=1, quick=True, only=("features:0.1",))
     one, two = (reproduce(plan, tmp_path / str(jobs), jobs=jobs)["ratio"] for jobs in (1, 2))
@@ -93,7 +118,12 @@ def test_the_command(tmp_path: Path) -> None:
     done = unweave("reproduce", "efficacy", "--quick", "--seeds", "1", "--only", "crossed:0.5", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
     folder = tmp_path / "results-quick"
-    assert {p.name for p in folder.iterdir()} == {"efficacy.json", "efficacy.csv", "results.md", "results-efficacy.png"}
+    assert {p.name for p in folder.glob("[!.]*")} == {
+        "efficacy.json",
+        "efficacy.csv",
+        "results.md",
+        "results-efficacy.png",
+    }
     assert "corrupted model, clean graph" in (folder / "results.md").read_text()
     assert "trials: 1 of 1" in done.stderr
     for arguments, says in (
@@ -101,6 +131,11 @@ def test_the_command(tmp_path: Path) -> None:
         (("ratio", "--only", "mars"), "no cell of ratio has all of: mars"),
         (("ratio", "--methods", "gift"), "unknown method 'gift'"),
         (("ratio", "--methods", "gif(step=2)"), "does not take 'step'"),
+        (("ratio", "--methods", "lbfgs(steps=2),gif"), "'gif' is part of the experiments already"),
+        (("ratio", "--methods", "gif-published(scale=3)"), "is part of the experiments already"),
+        (("scale", "--methods", "lbfgs"), "scale takes no further method; table2, efficacy, ratio do"),
+        (("all", "tabel2"), "unknown experiment 'tabel2'"),
+        (("ratio", "--methods", "eraser-blpa(epochs=a)"), "epochs must be a whole number"),
     ):
         refused = unweave("reproduce", *arguments, "--quick", cwd=tmp_path)
         assert refused.exit_code == 1
@@ -138,11 +173,11 @@ def test_the_committed_results_are_whole(name: str) -> None:
 def test_the_committed_results_have_their_source_and_no_nan(name: str) -> None:
     document = json.loads((ROOT / "results" / f"{name}.json").read_text(), parse_constant=pytest.fail)
     for cell in document["cells"]:
-        assert cell["commits"]
-        assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for commit in cell["commits"])
         assert {"torch", "torch_geometric", "device_name"} <= set(cell["environment"])
         for row in cell["rows"]:
             assert row["settings"]
+            assert row["commits"]
+            assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for commit in row["commits"])
             assert all(value is not None and math.isfinite(value) for value in row.get("f1", []))
             assert len(row["seeds"]) < 2 or isinstance(row["f1_std"], float)
 

@@ -36,7 +36,8 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
         assert found.mean(name, "absent", "f1") is None
         assert found.methods(name) == ["a", "none", "b"]
         assert found.commits() == ["c1", "c2"]
-        assert found.environment() == HERE
+        assert found.environments() == [HERE]
+        assert found.trials(name) == 2
         assert found.config(name) == CELL.config
     lines = (tmp_path / "x.csv").read_text().splitlines()
     assert len(lines) == 4
@@ -80,13 +81,19 @@ def test_other_settings_replace_a_cell_or_a_method(tmp_path: Path) -> None:
 
 def test_a_row_comes_from_one_device(tmp_path: Path) -> None:
     results, there = Results(tmp_path, "x"), HERE | {"device_name": "two"}
-    results.add(CELL, 0, trial(a=0.25, b=0.5), HERE, "c")
+    results.add(CELL, 0, trial(a=0.25), HERE, "c")
     results.add(CELL, 1, trial(b=0.75), there, "c")
-    results.add(CELL, 2, trial(b=0.25), there, "c")
+    results.add(CELL, 2, trial(b=0.25), there, "d")
+    with pytest.raises(uw.UnweaveError, match="from one with torch 2, and this is two"):
+        results.add(CELL, 1, trial(a=0.5), there, "c")
     for found in (results, Results(tmp_path, "x")):
         assert found.values(CELL.name, "b", "f1") == [0.75, 0.25]
         assert found.elsewhere(CELL.name, "b") == "two"
         assert found.elsewhere(CELL.name, "a") is None
+        assert found.environments() == [HERE, there]
+    rows = {row["method"]: row for row in json.loads((tmp_path / "x.json").read_text())["cells"][0]["rows"]}
+    assert rows["b"]["commits"] == ["c", "d"]
+    assert rows["a"]["commits"] == ["c"]
 
 
 def test_files_that_are_none_of_ours_are_refused(tmp_path: Path) -> None:

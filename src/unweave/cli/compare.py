@@ -1,6 +1,5 @@
 """``unweave compare``: methods side by side, with every control."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from unweave.cli.output import (
     progress_bar,
     reports_errors,
     say,
+    split_methods,
     writable,
 )
 from unweave.experiments.compare import Comparison, compare as run_comparison
@@ -58,7 +58,7 @@ def compare(
             data,
             model,
             forget,
-            methods=re.findall(r"[^,(]+(?:\([^)]*\))?", methods),
+            methods=split_methods(methods),
             seeds=seeds,
             epochs=epochs,
             lr=lr,

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,17 @@ from rich.table import Table
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
 
-__all__ = ["comparison_table", "drawable", "out", "print_json", "progress_bar", "reports_errors", "say", "writable"]
+__all__ = [
+    "comparison_table",
+    "drawable",
+    "out",
+    "print_json",
+    "progress_bar",
+    "reports_errors",
+    "say",
+    "split_methods",
+    "writable",
+]
 
 P = ParamSpec("P")
 
@@ -69,6 +80,11 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(1) from None
 
     return wrapped
+
+
+def split_methods(text: str) -> list[str]:
+    """Methods separated by commas, some with options in brackets."""
+    return [name.strip() for name in re.findall(r"[^,(]+(?:\([^)]*\))?", text)]
 
 
 def writable(path: Path | None) -> None:

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Device, Root
-from unweave.cli.output import progress_bar, reports_errors, say, writable
+from unweave.cli.output import progress_bar, reports_errors, say, split_methods, writable
 from unweave.experiments.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
 from unweave.experiments.results import Results
+from unweave.experiments.style import grid
 
 __all__ = ["reproduce"]
 
@@ -19,14 +20,16 @@ QUICK = Path("results-quick")
 @reports_errors
 def reproduce(
     what: Annotated[list[str], typer.Argument(help=f"all, or some of: {', '.join(EXPERIMENTS)}.")],
-    seeds: Annotated[int | None, typer.Option(help="Trials of each cell; 10, as in the paper, or 2 if quick.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Trials of each cell; 10, as in the paper, or 2 if quick.", min=1)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version on the embedded graph, in minutes.")] = False,
     only: Annotated[
         list[str] | None, typer.Option(help="Only cells whose name has this word, e.g. cora or gcn; may be repeated.")
     ] = None,
     methods: Annotated[
-        list[str] | None, typer.Option(help="A further method, registered by name; may be repeated.")
-    ] = None,
+        str, typer.Option(help="Further registered methods, by commas; they join table2, efficacy and ratio.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="Folder of the result files; results, or results-quick.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page; docs/results.md, or beside the quick results.")] = None,
     jobs: Annotated[int, typer.Option(help="Processes that share the device.", min=1)] = 1,
@@ -37,11 +40,13 @@ def reproduce(
 
     Trials are written as they are done: the same command goes on where an interrupted one stopped.
     """
-    names = tuple(EXPERIMENTS) if "all" in what else tuple(dict.fromkeys(what))
-    plan = Plan(names, seeds or (2 if quick else 10), quick, tuple(only or ()), tuple(methods or ()))
+    named = tuple(dict.fromkeys(name for name in what if name != "all"))
+    names = tuple(EXPERIMENTS) if "all" in what and not set(named) - set(EXPERIMENTS) else named
+    plan = Plan(names, seeds or (2 if quick else 10), quick, tuple(only or ()), tuple(split_methods(methods)))
     folder = out or (QUICK if quick else RESULTS)
     path = page or (folder / "results.md" if quick else PAGE)
     writable(path)
+    grid(1, 1)  # without matplotlib, that is to be known before hours of measuring
     try:
         with progress_bar("trials", lines=20) as progress:
             measure(plan, folder, device=device, jobs=jobs, root=root, progress=progress)

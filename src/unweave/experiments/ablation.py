@@ -10,6 +10,7 @@ from torch import Tensor
 
 from unweave.experiments.experiment import PUBLISHED_SCALES, Experiment, best_published, measure, spread, table
 from unweave.experiments.results import Cell, Results
+from unweave.experiments.trial import OTHER_SEED
 from unweave.methods import Method
 from unweave.methods.base import Problem
 from unweave.methods.published import GIFPublished
@@ -90,12 +91,8 @@ def section(results: Results) -> list[str]:
             scale = f" ({method.partition('=')[2][:-1]})" if step in SCALED else ""
             row.append(spread(results, name, method) + scale)
         rows.append(row)
-    rows.append(
-        [
-            "for comparison: fine-tuning as long as gif",
-            *(spread(results, name, "finetune") for name in names),
-        ]
-    )
+    for control, shown in (("finetune", "fine-tuning as long as gif"), (OTHER_SEED, "retrained from another seed")):
+        rows.append([f"for comparison: {shown}", *(spread(results, name, control) for name in names)])
     return [
         "Gap closed, mean ± standard deviation over the seeds, for 5 % of the edges. Each row has all that the rows "
         f"above it have. In brackets the scale: the best in hindsight of {', '.join(map(str, PUBLISHED_SCALES))} "

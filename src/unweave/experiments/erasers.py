@@ -5,7 +5,7 @@ from itertools import product
 from typing import get_args
 
 from unweave.drawing import draw as draw_request
-from unweave.experiments.experiment import Experiment, Task, number, setting, table
+from unweave.experiments.experiment import Experiment, Task, setting, spread, table
 from unweave.experiments.paper import SHARDS, TABLE_2
 from unweave.experiments.results import Cell, Measured, Results
 from unweave.graph import remove
@@ -71,10 +71,13 @@ def reason(results: Results, model: str, data: str, partition: str) -> str:
     if name not in set(results):
         return f"not tested on {data}; see Cora and CiteSeer"
     paper = TABLE_2[model, partition][data][0]
-    found = {label: results.mean(name, label, "f1") or 0.0 for label in LABELS if label.startswith(partition)}
+    means = {label: results.mean(name, label, "f1") for label in LABELS if label.startswith(partition)}
+    found = {label: mean for label, mean in means.items() if mean is not None}
+    if not found:
+        return "not tested"
     nearest = min(found, key=lambda label: abs(found[label] - paper))
-    spread = results.std(name, nearest, "f1") or 0.0
-    verdict = "within" if abs(found[nearest] - paper) <= 2 * spread else "not within"
+    reach = 2 * (results.std(name, nearest, "f1") or 0.0)
+    verdict = "within" if abs(found[nearest] - paper) <= reach else "not within"
     return (
         f"by aggregation and features {min(found.values()):.3f} … {max(found.values()):.3f}; nearest "
         f"{found[nearest]:.3f} ({nearest.partition(', ')[2]}), {verdict} two standard deviations"
@@ -88,11 +91,8 @@ def section(results: Results) -> list[str]:
     for name in names:
         model, data = name.split()[:2]
         for partition in PARTITIONS:
-            figures = [
-                f"{number(results.mean(name, label, 'f1'), '.3f')} ± {number(results.std(name, label, 'f1'), '.3f')}"
-                for label in LABELS
-                if label.startswith(partition)
-            ]
+            labels = [label for label in LABELS if label.startswith(partition)]
+            figures = [spread(results, name, label, "f1", ".3f") for label in labels]
             paper = TABLE_2.get((model, partition), {}).get(data)
             rows.append([f"{model.upper()} {data}", partition, *figures, f"{paper[0]:.3f}" if paper else "–"])
     ways = [f"{aggregation}, features {features}" for features, aggregation in product(FEATURES, AGGREGATIONS)]

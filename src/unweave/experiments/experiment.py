@@ -10,10 +10,26 @@ from unweave.fitting import Recipe
 from unweave.meter import find_device
 from unweave.methods import Method
 
-__all__ = ["Experiment", "Task", "figure_name", "measure", "setting"]
+__all__ = [
+    "FEW_SCALES",
+    "PUBLISHED_SCALES",
+    "Experiment",
+    "Task",
+    "behind",
+    "best_published",
+    "figure_name",
+    "joined",
+    "measure",
+    "method_of",
+    "number",
+    "setting",
+    "spread",
+    "table",
+]
 
 PUBLISHED_SCALES = (500, 1000, 2000, 5000, 20000)
-"""The paper tunes the scale by hand; every table shows the best of these in hindsight."""
+FEW_SCALES = (1000, 5000)
+"""The paper tunes the scale by hand; tables show the best of these in hindsight, the figures of these few."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,9 @@ def setting(task: Task, resolve: Callable[[str], str | Method] = str) -> Setting
     )
 
 
+SHOWN = 4
+"""Cells that are named; more are only counted."""
+
 _warm: set[tuple[str, str, bool, str]] = set()
 
 
@@ -123,7 +142,29 @@ def spread(results: Results, name: str, method: str, figure: str = "gap_closed",
     mean, std = results.mean(name, method, figure), results.std(name, method, figure)
     if mean is None or std is None:
         return "–"
-    return "< −9" if mean < -9 else f"{number(mean, form)} ± {number(std, form.lstrip('+'))}"
+    text = "< −9" if mean < -9 else f"{number(mean, form)} ± {number(std, form.lstrip('+'))}"
+    count, trials = len(results.values(name, method, figure)), results.trials(name)
+    return text if count == trials else f"{text} ({count} of {trials} seeds)"
+
+
+def method_of(results: Results, name: str, method: str) -> str:
+    """The method of a row: for ``published`` the best of its scales, or one that was never measured."""
+    return (best_published(results, name) or "") if method == "published" else method
+
+
+def behind(results: Results, names: Sequence[str], rivals: dict[str, str]) -> list[str]:
+    """In which cells a rival closes more of the gap than gif, counted, one line a rival."""
+    lines = []
+    for rival, shown in rivals.items():
+        ahead = []
+        for name in names:
+            other = results.mean(name, method_of(results, name, rival), "gap_closed")
+            own = results.mean(name, "gif", "gap_closed")
+            if other is not None and own is not None and other > own:
+                ahead.append(f"{name.removesuffix(' forgettable')} ({number(other)} against {number(own)})")
+        where = f": {', '.join(ahead)}" if 0 < len(ahead) <= SHOWN else ""
+        lines.append(f"- {shown} closes more of the gap than gif in {len(ahead)} of {len(names)} cells{where}.")
+    return lines
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -1,10 +1,23 @@
 """The paper's figure of unlearning ratios: nodes and features, a tenth to a half of them."""
 
+from itertools import product
 from pathlib import Path
 
-from unweave.experiments.experiment import Experiment, best_published, figure_name, joined, measure, number, table
+from unweave.experiments.experiment import (
+    FEW_SCALES,
+    Experiment,
+    behind,
+    figure_name,
+    joined,
+    measure,
+    method_of,
+    number,
+    spread,
+    table,
+)
 from unweave.experiments.results import Cell, Results
 from unweave.experiments.style import Curve, band_panels
+from unweave.experiments.trial import OTHER_SEED
 
 __all__ = ["EXPERIMENT"]
 
@@ -12,7 +25,7 @@ RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)
 KINDS = ("nodes", "features")
 MODELS = ("gcn", "sgc", "gat", "gin")
 DATA = ("cora", "citeseer")
-SCALES = (1000, 5000)
+RIVALS = {"published": "The published procedure", "finetune": "Fine-tuning"}
 CURVES = {
     "none": "doing nothing",
     "finetune": "fine-tuned",
@@ -25,7 +38,7 @@ CURVES = {
 
 def cells(quick: bool) -> list[Cell]:
     """Nodes and features on Cora and CiteSeer."""
-    methods = (("if", "if"), *((f"gif-published(scale={s})",) * 2 for s in SCALES), ("gif", "gif"))
+    methods = (("if", "if"), *((f"gif-published(scale={s})",) * 2 for s in FEW_SCALES), ("gif", "gif"))
     return [
         Cell(data, model, f"{kind}:{ratio}", methods)
         for data in (("demo",) if quick else DATA)
@@ -36,32 +49,30 @@ def cells(quick: bool) -> list[Cell]:
 
 
 def section(results: Results) -> list[str]:
-    """The figures and a table of their ends."""
+    """The figures, what they show, and a table of their ends."""
     lines = [
-        "A share of the training nodes is deleted, or loses all features. The paper reports that GIF tracks "
-        "retraining and that deleting nodes costs more than deleting features, from F1 alone. The gap shows what F1 "
-        "hides: the larger the request, the less an influence step on a model not at a minimum reproduces; F1 above "
-        "that of retraining is what was not forgotten. Values below −1 are cut off. *GIF as published* is the "
-        f"better of scales {' and '.join(map(str, SCALES))} in hindsight, where it diverges for no seed.",
+        "A share of the training nodes is deleted, or loses all features. The paper reports that GIF tracks retraining "
+        "and that deleting nodes costs more than deleting features, from F1 alone; F1 above that of retraining is what "
+        "was not forgotten. Gaps below −1 are cut off. *GIF as published* is the better of the scales "
+        f"{' and '.join(map(str, FEW_SCALES))} in hindsight, where it diverges for no seed.",
     ]
     for data in _data(results):
         for figure, what in (("f1", "F1"), ("gap-closed", "Gap closed")):
             path = figure_name("ratio", f"{data}-{figure}")
             lines += ["", f"![{what} against the share forgotten, {data}, a panel for each backbone and kind]({path})"]
-    rows = []
-    closing = ("finetune", "if", "published", "gif", *joined(results, results, CURVES))
-    for data in _data(results):
-        for model in MODELS:
-            for kind in KINDS:
-                names = _names(results, data, model, kind)
-                for name in (names[0], names[-1]) if names else ():
-                    found = {m: _method(results, name, m) for m in (*CURVES, *closing)}
-                    f1 = [number(results.mean(name, found[m] or "", "f1"), ".3f") for m in ("none", "gif", "retrain")]
-                    closed = [number(results.mean(name, found[m] or "", "gap_closed")) for m in closing]
-                    cost = number(results.median(name, "gif", "cost"), ".0%")
-                    rows.append([f"{model.upper()} {data}", name.split()[2], *f1, *closed, cost])
-    head = ["", "forgotten", "F1 none", "F1 gif", "F1 retrain"]
-    head += [f"closed: {CURVES.get(m, m)}" for m in closing]
+    lines += [""]
+    for ratio in sorted({name.partition(":")[2] for name in results}):
+        names = [name for name in results if name.endswith(f":{ratio}")]
+        lines += [line.replace(" closes", f", {ratio} forgotten, closes", 1) for line in behind(results, names, RIVALS)]
+    rows, closing = [], ("finetune", "if", "published", "gif", OTHER_SEED, *joined(results, results, CURVES))
+    for data, model, kind in product(_data(results), MODELS, KINDS):
+        names = _names(results, data, model, kind)
+        for name in (names[0], names[-1]) if names else ():
+            f1 = [spread(results, name, m, "f1", ".3f") for m in ("none", "gif", "retrain")]
+            closed = [spread(results, name, method_of(results, name, m)) for m in closing]
+            cost = number(results.median(name, "gif", "cost"), ".0%")
+            rows.append([f"{model.upper()} {data}", name.split()[2], *f1, *closed, cost])
+    head = ["", "forgotten", "F1 none", "F1 gif", "F1 retrain", *(f"closed: {CURVES.get(m, m)}" for m in closing)]
     return [*lines, "", *table([*head, "cost of gif"], rows)]
 
 
@@ -87,15 +98,10 @@ def draw(results: Results, folder: Path) -> list[Path]:
 def _curve(results: Results, names: list[str], method: str, figure: str) -> Curve:
     points = []
     for name in names:
-        found = _method(results, name, method)
-        values = results.values(name, found, figure) if found else []
+        values = results.values(name, method_of(results, name, method), figure)
         if values:
             points.append((float(name.partition(":")[2]), values))
     return Curve(CURVES.get(method, method), points)
-
-
-def _method(results: Results, name: str, method: str) -> str | None:
-    return best_published(results, name) if method == "published" else method
 
 
 def _names(results: Results, data: str, model: str, kind: str) -> list[str]:

@@ -3,6 +3,7 @@
 import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from unweave.experiments import ablation, efficacy, erasers, ratio, scale, setup
 from unweave.experiments.experiment import Experiment, Task, setting
 from unweave.experiments.page import page
 from unweave.experiments.results import Cell, Measured, Results, commit
+from unweave.experiments.trial import CONTROLS, OTHER_SEED
 from unweave.fitting import Progress
 from unweave.meter import find_device
-from unweave.methods import available
+from unweave.methods import GIFPublished
 from unweave.methods.registry import make, parse
 from unweave.receipt import environment
 
@@ -60,13 +62,20 @@ class Plan:
             raise UnweaveError(f"unknown experiment {unknown[0]!r}; known: all, {', '.join(EXPERIMENTS)}")
         if self.seeds < 1:
             raise UnweaveError(f"seeds must be at least 1, got {self.seeds}")
-        for spec in self.methods:
-            name, options = parse(spec)
-            if name not in available():
-                raise MethodError(f"unknown method {name!r}; known: {', '.join(available())}")
-            make(name, options)
         if not any(self.cells(name) for name in self.experiments):
             raise UnweaveError(f"no cell of {', '.join(self.experiments)} has all of: {' '.join(self.only)}")
+        taking = [name for name in self.experiments if EXPERIMENTS[name].open]
+        if self.methods and not taking:
+            others = [name for name, experiment in EXPERIMENTS.items() if experiment.open]
+            raise UnweaveError(f"{', '.join(self.experiments)} takes no further method; {', '.join(others)} do")
+        for spec in self.methods:
+            name, options = parse(spec)
+            make(name, options)
+            own = {label for e in taking for cell in EXPERIMENTS[e].cells(self.quick) for label, _ in cell.methods}
+            if spec in own or spec in CONTROLS or name == GIFPublished.name:
+                raise MethodError(
+                    f"{spec!r} is part of the experiments already; further methods are those that are not"
+                )
 
     def cells(self, experiment: str) -> list[Cell]:
         """The cells of an experiment that are wanted."""
@@ -99,10 +108,10 @@ def reproduce(
         root: Data folder.
         progress: Called with (trials done, trials).
     """
-    where = environment(find_device(device))
+    where = environment(find_device(device)) | {"processes": jobs}
     results = {name: Results(out, name) for name in plan.experiments}
     source = commit()
-    with _pool(jobs) as run:
+    with _alone(out), _pool(jobs) as run:
         cells = {name: plan.cells(name) for name in plan.experiments}
         undecided = [
             Task(name, cell, 0, device, None if root is None else str(root))
@@ -121,6 +130,8 @@ def reproduce(
                     if missing:
                         cut = replace(decided, methods=missing)
                         fresh = not results[name].measured(decided, seed)
+                        rows = [label for label, _ in missing] + ([*CONTROLS, OTHER_SEED] if fresh else [])
+                        results[name].refuse_mixture(decided, rows, where)
                         tasks.append(Task(name, cut, seed, device, None if root is None else str(root), fresh))
         tasks.sort(key=_dearest_first)
         for done, (task, measured) in enumerate(run(_measure, tasks), start=1):
@@ -131,23 +142,20 @@ def reproduce(
 
 
 def show(results: dict[str, Results], path: Path) -> list[Path]:
-    """Write the page, and draw the figures beside it.
+    """Write the page, then draw the figures beside it.
 
     Args:
         results: What was measured, by experiment.
         path: The page.
     """
-    figures = []
-    for name, found in results.items():
-        draw = EXPERIMENTS[name].draw
-        if draw is not None and list(found):
-            figures += draw(found, path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text(results), encoding="utf-8")
     except OSError as error:
         raise UnweaveError(f"cannot write {path}: {error}") from error
-    return [path, *figures]
+    drawn = [EXPERIMENTS[name].draw for name, found in results.items() if list(found)]
+    kept = [found for found in results.values() if list(found)]
+    return [path, *(p for draw, found in zip(drawn, kept, strict=True) if draw for p in draw(found, path.parent))]
 
 
 def text(results: dict[str, Results]) -> str:
@@ -177,6 +185,27 @@ def _dearest_first(task: Task) -> tuple[bool, bool, bool]:
     cell = task.cell
     sharded = any("eraser" in spec for _, spec in cell.methods)
     return cell.data != "cs", not sharded, cell.model not in ("gat", "gin")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep two runs from writing to one folder; the lock goes with the process, however it ends."""
+    try:
+        import fcntl  # noqa: PLC0415 (not on every platform)
+    except ImportError:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("w", encoding="utf-8")
+    except OSError as error:
+        raise UnweaveError(f"cannot write to {folder}: {error}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UnweaveError(f"another run writes to {folder}; wait for it, or give another --out") from error
+        yield
 
 
 Run = Callable[[Callable[[Task], tuple[Task, Any]], Sequence[Task]], Iterator[tuple[Task, Any]]]

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -82,7 +82,7 @@ class _Entry:
     environment: dict[str, Any]
     elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    commits: list[str] = field(default_factory=list)
+    commits: dict[str, list[str]] = field(default_factory=dict)
     figures: dict[str, dict[int, dict[str, float | None]]] = field(default_factory=dict)
     failures: dict[str, dict[int, str]] = field(default_factory=dict)
 
@@ -109,9 +109,10 @@ class Results:
         """The settings of a cell."""
         return self._entries[name].config
 
-    def environment(self) -> dict[str, Any]:
-        """Where the first cell was measured."""
-        return next(iter(self._entries.values())).environment if self._entries else {}
+    def environments(self) -> list[dict[str, Any]]:
+        """Where cells and rows were measured, each once."""
+        found = [e for entry in self._entries.values() for e in (entry.environment, *entry.elsewhere.values())]
+        return [e for number, e in enumerate(found) if not any(_same(e, other) for other in found[:number])]
 
     def elsewhere(self, name: str, method: str) -> str | None:
         """The device of a row that was measured on another one than its cell."""
@@ -120,7 +121,8 @@ class Results:
 
     def commits(self) -> list[str]:
         """Every commit that produced a figure."""
-        return sorted({commit for entry in self._entries.values() for commit in entry.commits})
+        rows = (row for entry in self._entries.values() for row in entry.commits.values())
+        return sorted({commit for row in rows for commit in row})
 
     def known(self, cell: Cell) -> bool:
         """Whether trials of the cell, with these settings, are there."""
@@ -145,27 +147,48 @@ class Results:
 
     def add(self, cell: Cell, seed: int, measured: Measured, environment: dict[str, Any], commit: str) -> None:
         """Take in a trial and write the files."""
+        self.refuse_mixture(cell, measured.figures, environment)
         entry = self._entries.get(cell.name)
         if entry is None or entry.config != cell.config:
             entry = self._entries[cell.name] = _Entry(cell.config, environment)
-        if commit not in entry.commits:
-            entry.commits.append(commit)
         for label, spec in cell.methods:
             if entry.settings.get(label, spec) != spec:  # measured with other options: none of that counts
-                entry.figures.pop(label, None)
-                entry.failures.pop(label, None)
+                for rows in (entry.figures, entry.failures, entry.commits):
+                    rows.pop(label, None)
             entry.settings[label] = spec
         for method, figures in measured.figures.items():
             if seed in entry.figures.get(method, {}):
                 continue
-            if not _same(environment, entry.elsewhere.get(method, entry.environment)):
-                entry.figures.pop(method, None)  # times of two machines are no row
+            if not _same(environment, entry.environment):
                 entry.elsewhere[method] = environment
             rounded = {key: _rounded(value) for key, value in figures.items()}
             entry.figures.setdefault(method, {})[seed] = rounded
+            _once(entry.commits.setdefault(method, []), commit)
         for method, reason in measured.failures.items():
             entry.failures.setdefault(method, {})[seed] = reason
+            _once(entry.commits.setdefault(method, []), commit)
         self.write()
+
+    def refuse_mixture(self, cell: Cell, methods: Iterable[str], environment: dict[str, Any]) -> None:
+        """Times of two machines are no row: raise where one has been begun on another machine.
+
+        Args:
+            cell: The cell.
+            methods: Its rows that are to be added to.
+            environment: Where that would be.
+        """
+        if not self.known(cell):
+            return
+        entry = self._entries[cell.name]
+        for method in methods:
+            there = entry.elsewhere.get(method, entry.environment)
+            if entry.figures.get(method) and not _same(environment, there):
+                raise UnweaveError(
+                    f"{self.path} has {len(entry.figures[method])} seeds of {method} on {cell.name} from "
+                    f"{there.get('device_name')} with torch {there.get('torch')}, and this is "
+                    f"{environment.get('device_name')} with torch {environment.get('torch')}; give another folder "
+                    "(--out)"
+                )
 
     def values(self, name: str, method: str, figure: str) -> list[float]:
         """A figure of a method for every seed that has it, in the order of the seeds."""
@@ -196,6 +219,10 @@ class Results:
         """Why a method failed, by seed."""
         return self._entries[name].failures.get(method, {}) if name in self._entries else {}
 
+    def trials(self, name: str) -> int:
+        """How many seeds the row that has most has."""
+        return max(len(self.seeds(name, method)) for method in self.methods(name))
+
     def seeds(self, name: str, method: str = "retrain") -> list[int]:
         """Seeds with which a method was measured, or failed."""
         entry = self._entries[name]
@@ -206,7 +233,7 @@ class Results:
         document = {"format": FORMAT, "experiment": self.experiment, "cells": [self._cell(name) for name in self]}
         text = io.StringIO()
         columns = ("data", "model", "forget", "forgettable", "weight_decay", "method", "seeds", "failures")
-        figures = ("f1", "gap_closed", "forget_gap_closed", "cost", "passes", "seconds")
+        figures = ("f1", "gap_closed", "forget_gap_closed", "cost", "passes", "seconds", "prepare_seconds")
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*columns, *(f"{key}_{part}" for key in figures for part in ("mean", "std"))])
         for cell in document["cells"]:
@@ -228,6 +255,7 @@ class Results:
                 row[figure] = [trials[seed].get(figure) for seed in seeds]
                 row[f"{figure}_mean"] = _rounded(self.mean(name, method, figure))
                 row[f"{figure}_std"] = _rounded(self.std(name, method, figure))
+            row["commits"] = entry.commits.get(method, [])
             if method in entry.elsewhere:
                 row["environment"] = entry.elsewhere[method]
             row["failures"] = {str(seed): reason for seed, reason in sorted(entry.failures.get(method, {}).items())}
@@ -236,7 +264,6 @@ class Results:
             "name": name,
             "config": entry.config,
             "environment": entry.environment,
-            "commits": entry.commits,
             "rows": rows,
         }
 
@@ -246,9 +273,11 @@ class Results:
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']!r}")
             for cell in document["cells"]:
-                entry = _Entry(cell["config"], cell["environment"], commits=cell["commits"])
+                entry = _Entry(cell["config"], cell["environment"])
                 for row in cell["rows"]:
                     method, kept = row["method"], [key for key, value in row.items() if isinstance(value, list)]
+                    kept.remove("commits")
+                    entry.commits[method] = row["commits"]
                     entry.settings[method] = row["settings"]
                     if "environment" in row:
                         entry.elsewhere[method] = row["environment"]
@@ -278,6 +307,11 @@ def commit() -> str:
         return git("rev-parse", "HEAD") + ("+" if tracked and git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return version("unweave")
+
+
+def _once(entries: list[str], entry: str) -> None:
+    if entry not in entries:
+        entries.append(entry)
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -58,12 +58,13 @@ class Eraser(Method):
     lr: float = 0.01
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.shards, int) and self.shards >= 1):
+        if not (type(self.shards) is int and self.shards >= 1):
             raise MethodError(f"shards must be a whole number of at least 1, got {self.shards!r}")
         if self.aggregation not in get_args(Aggregation):
             raise MethodError(f"aggregation must be {', '.join(get_args(Aggregation))}, got {self.aggregation!r}")
-        if not (self.epochs >= 1 and 0 < self.lr < math.inf):
-            raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
+        numbers = type(self.epochs) is int and isinstance(self.lr, int | float)
+        if not (numbers and self.epochs >= 1 and 0 < self.lr < math.inf):
+            raise MethodError(f"epochs must be a whole number and lr positive, got {self.epochs!r} and {self.lr!r}")
 
     @abstractmethod
     def partition(self, whole: Objective, seed: int) -> NDArray[np.int64]:
