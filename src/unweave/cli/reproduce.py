@@ -9,7 +9,7 @@ from unweave.cli.options import Device, Root
 from unweave.cli.output import progress_bar, reports_errors, say, split_methods, writable
 from unweave.experiments.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
 from unweave.experiments.results import Results
-from unweave.experiments.style import grid
+from unweave.experiments.style import canvas
 
 __all__ = ["reproduce"]
 
@@ -46,7 +46,7 @@ def reproduce(
     folder = out or (QUICK if quick else RESULTS)
     path = page or (folder / "results.md" if quick else PAGE)
     writable(path)
-    grid(1, 1)  # without matplotlib, that is to be known before hours of measuring
+    canvas(1, 1)  # without matplotlib, that is to be known before hours of measuring
     try:
         with progress_bar("trials", lines=20) as progress:
             measure(plan, folder, device=device, jobs=jobs, root=root, progress=progress)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from unweave.errors import UnweaveError
 from unweave.experiments.compare import Comparison
+from unweave.experiments.style import canvas, save
 from unweave.explanation import PULLS, RESISTANCES, Explanation, NodeForce
 
 __all__ = ["plot_comparison", "plot_explanation"]
@@ -20,7 +20,7 @@ LOWEST = -1.5
 def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     """Draw the gap closed by each method, between doing nothing and retraining, with its cost and F1 beside it."""
     rows = [row for row in reversed(comparison.rows) if row["gap_closed_mean"] is not None]
-    figure = _figure(7.6, 1.5 + 0.42 * len(rows))
+    figure = canvas(7.6, 1.5 + 0.42 * len(rows))
     axes = figure.add_subplot()
     for place, text in ((0.0, "doing\nnothing"), (1.0, "retraining")):
         axes.axvline(place, color="0.8", lw=1, zorder=0)
@@ -52,7 +52,7 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     config = comparison.config
     title = f"{config['model']} on {config['data']}, {config['seeds']} seeds, forgetting\n{config['forget']}"
     figure.suptitle(title, size=10, x=0.01, ha="left")
-    return _save(figure, path)
+    return save(figure, Path(path))
 
 
 def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
@@ -68,7 +68,7 @@ def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
         if found
     ]
     lines = sum(1.5 + len(rows) for _, rows in nodes)
-    figure = _figure(9.6, 1.4 + 0.24 * max(lines, 12))
+    figure = canvas(9.6, 1.4 + 0.24 * max(lines, 12))
     left, right = figure.subplots(1, 2, width_ratios=(1, 1))
     _bars(left, [(_total("what pulls", forces, unit), forces), (_total("what resists", held, unit), held)], work, unit)
     _bars(right, nodes, work, unit)
@@ -77,7 +77,7 @@ def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
         axes.set_xlabel(f"work along the step ({unit})", size=9)
     title = f"What moves the parameters when the model forgets {explanation.title}"
     figure.suptitle(title, size=10, x=0.01, ha="left")
-    return _save(figure, path)
+    return save(figure, Path(path))
 
 
 def _total(heading: str, rows: list[Bar], unit: str) -> str:
@@ -112,25 +112,3 @@ def _bars(axes: Any, groups: list[tuple[str, list[Bar]]], work: float, unit: str
 def _label(node: NodeForce) -> str:
     facts = [f"node {node.node}"] + [f"class {node.label}"] * (node.label is not None)
     return ", ".join(facts + [f"{node.hops} hop{'s' * (node.hops != 1)}"] * bool(node.hops))
-
-
-def _figure(width: float, height: float) -> Any:
-    """A figure without a window."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise UnweaveError("plots need matplotlib; install unweave[plot]") from error
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Any, path: str | Path) -> Path:
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise UnweaveError(f"cannot draw {path}: {error}") from error
-    return path

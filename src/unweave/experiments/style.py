@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "Curve", "band_panels", "draw_curve", "grid", "label_ends", "save"]
+__all__ = ["COLOURS", "Curve", "band_panels", "canvas", "draw_curve", "grid", "label_ends", "save"]
 
 COLOURS = {
     "retrained": ("black", "-", 1.6),
@@ -41,15 +41,21 @@ class Curve:
     points: Sequence[tuple[float, Sequence[float]]]
 
 
-def grid(rows: int, columns: int, right: float = 0.0) -> "tuple[Figure, list[list[Axes]]]":
-    """Panels in the house style, with room for labels at the right."""
+def canvas(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-        from matplotlib.figure import Figure as Canvas  # noqa: PLC0415
+        from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
         raise UnweaveError("plots need matplotlib; install unweave[plot]") from error
-    figure = Canvas(figsize=(PANEL[0] * columns + right, PANEL[1] * rows + 0.3), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def grid(rows: int, columns: int, right: float = 0.0) -> "tuple[Figure, list[list[Axes]]]":
+    """Panels in the house style, with room for labels at the right."""
+    figure = canvas(PANEL[0] * columns + right, PANEL[1] * rows + 0.3)
     panels = figure.subplots(rows, columns, squeeze=False)
     for axes in panels.flat:
         axes.spines[["top", "right"]].set_visible(False)
