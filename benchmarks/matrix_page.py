@@ -55,14 +55,15 @@ def page(results: Results) -> str:
         f"{first['config']['epochs']} epochs. All of it, with spreads, times and passes, is in `ordinary.jsonl` and "
         "`forgettable.jsonl`.",
         "",
-        "Gap closed, mean over the seeds: 0 as doing nothing, 1 indistinguishable from retraining with the same seed. "
-        "`gif 1, 3, 7, 15`: so many gradients after the first, and on ordinary models up to 60 curvature products "
-        "before them; **gif**: with no option. `plain`: L-BFGS from the trained parameters that knows nothing of the "
-        "curvature. `published`: the paper's procedure, the better of scale 500 and 1000 over the seeds where it does "
-        "not diverge; – where it always does, and seed-averaged where it ever does. `best damping`: the paper's single "
-        "step with the best of eight dampings in hindsight. `other seed`: retrained from another seed; `chaos`: "
-        "retrained from the same, initial weights disturbed by 0.1 %. Fine-tuning runs as long as gif. Cost: time of "
-        "gif / time of retraining, under the load of all processes. Decay: weight decay.",
+        "Gap closed, mean over the seeds: 0 as doing nothing, 1 indistinguishable from retraining with the same "
+        "seed. `gif 1, 3, 7, 15`: so many gradients after the first, and on ordinary models up to 60 curvature "
+        "products before them; **gif**: with no option. `plain`: L-BFGS from the trained parameters that knows "
+        "nothing of the curvature. `published`: the paper's procedure, the better of scale 500 and 1000 over the "
+        "seeds where it does not diverge; – where it always does, and seed-averaged where it ever does. `best "
+        "damping`: the paper's single step with the best of eight dampings in hindsight. `other seed`: retrained "
+        "from another seed; `chaos`: retrained from the same, initial weights disturbed by 0.1 %. `IF` was measured "
+        "when it did not check its step. Fine-tuning runs as long as gif. Cost: time of gif / time of retraining, "
+        "under the load of all processes. Decay: weight decay.",
     ]
     for way, title in (("ordinary", "As the paper trains"), ("forgettable", "Trained to a minimum")):
         cells = {cell: document for cell, document in sorted(results.items()) if cell[0] == way}

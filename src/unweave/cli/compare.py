@@ -26,7 +26,7 @@ LEGEND = (
     "gap closed     of the distance to the model retrained with the same seed: 0 = doing nothing, 1 = that very model",
     "seed-averaged  the same for predictions averaged over seeds: what the deletion does, without the luck of a seed",
     "residual       gradient left of the undamped local problem L' − <∇L0(θ0), θ>, 1 = as doing nothing",
-    "cost, passes   time / time of retraining; sweeps over the graph (an epoch is two)",
+    "cost, passes   time / mean time of both retrainings; sweeps over the graph (an epoch is two)",
     "retrain (other seed) shows how far luck alone carries a retrained model from another one",
 )
 

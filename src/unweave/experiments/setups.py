@@ -23,6 +23,7 @@ from unweave.metrics import log_probabilities, micro_f1
 __all__ = ["EXPERIMENT", "STEPS", "reasons"]
 
 FORGET = "edges:0.05"
+MISSED = "more than two standard deviations from the paper's"
 NOTABLE = 0.01
 """Change of F1 that is named as a reason."""
 
@@ -42,7 +43,7 @@ def cells(quick: bool) -> list[Cell]:
     methods = tuple((step, step) for step in STEPS)
     data = ("demo",) if quick else ("cora", "citeseer", "cs")
     models = ("gcn", "gin") if quick else ("gcn", "gat", "sgc", "gin")
-    poisoned = [] if quick else [("gcn", "crossed:0.5"), ("gcn", "crossed:0.9"), ("sgc", "crossed:0.9")]
+    poisoned = [] if quick else [("gcn", "crossed:0.5"), ("gcn", "crossed:0.9")]
     return [
         *(Cell(d, m, FORGET, _of(d, m, methods), epochs=20 if quick else 100) for d in data for m in models),
         *(Cell("cora", m, forget, _of("cora", m, methods)) for m, forget in poisoned),
@@ -120,9 +121,11 @@ def reasons(results: Results, model: str, data: str) -> str | None:
     told = ", ".join(f"{STEPS[step]} ({number(c, '+.3f')})" for step, c in changes.items() if abs(c) >= NOTABLE)
     last = f1[steps[-1]]
     reach = (error**2 + (results.std(name, steps[-1], "f1") or 0.0) ** 2) ** 0.5
-    verdict = "within" if abs(last - paper) <= 2 * reach else "still more than"
-    told = told or "no single step changes F1 by 0.01"
-    return f"{told}; with all of its set-up {last:.3f}, {verdict} two standard deviations of the paper's {paper:.3f}"
+    told = f"{told or 'no single step changes F1 by 0.01'}; with all of its set-up {last:.3f}, "
+    if abs(last - paper) <= 2 * reach:
+        return told + f"within two standard deviations of the paper's {paper:.3f}"
+    nearest = min(f1, key=lambda step: abs(f1[step] - paper))
+    return told + f"{MISSED} {paper:.3f}; nearest up to: {STEPS[nearest]} ({f1[nearest]:.3f})"
 
 
 def section(results: Results) -> list[str]:
@@ -141,7 +144,7 @@ def section(results: Results) -> list[str]:
         f"{model.upper()} {data}"
         for (model, method), known in TABLE_2.items()
         for data in known
-        if method == "retrain" and "still more" in (reasons(results, model, data) or "")
+        if method == "retrain" and MISSED in (reasons(results, model, data) or "")
     ]
     return [
         "F1 of a model retrained without 5 % of the edges, and for the efficacy figure of the corrupted model on the "

@@ -143,8 +143,9 @@ def _prepared(results: Results, names: list[str]) -> list[str]:
         else ""
     )
     return [
-        "Every model is trained and retrained to a minimum, with the weight decay that validation chooses on the first "
-        f"split.{told} The erasers were not measured for these models.",
+        "Every model is trained and retrained to a minimum, with the weight decay that validation chooses on the "
+        f"first split (whose validation nodes may be test nodes of others).{told} The erasers were not measured for "
+        "these models.",
     ]
 
 
