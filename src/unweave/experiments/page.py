@@ -70,9 +70,10 @@ def _differences(results: Mapping[str, Results]) -> list[str]:
         "### Where our F1 differs from the paper's",
         "",
         "By more than two standard errors of the means of ten, a stricter rule than two standard deviations. "
-        "What differs for retraining differs for every method. The reasons are measured, for "
-        "[retraining](#why-f1-differs-the-published-set-up-one-step-at-a-time) and for "
-        "[the erasers](#why-the-erasers-differ-aggregation-and-features).",
+        "What differs for retraining differs for every method. What was tested: the "
+        "published set-up for [retraining](#why-f1-differs-the-published-set-up-one-step-at-a-time), and "
+        "aggregation and features for [the erasers](#why-the-erasers-differ-aggregation-and-features) on Cora and "
+        "CiteSeer.",
         "",
     ]
     for model, data, method, ours, paper in found:
