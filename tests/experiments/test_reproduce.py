@@ -63,15 +63,11 @@ def test_a_run_is_resumed_and_joined(tmp_path: Path, third_party: str) -> None:
     assert {"none", "finetune", "retrain", OTHER_SEED, "before", "if", "gif"} <= set(whole.methods(NAME))
     reproduce(SMALL, tmp_path, progress=lambda *done: calls.append(done))
     assert calls == [(1, 1)]  # nothing was left to do
-    before = (tmp_path / "ratio.json").read_text()
     joined = reproduce(Plan(("ratio",), 2, True, ("nodes:0.1",), (third_party,)), tmp_path)["ratio"]
     page = show({"ratio": joined}, tmp_path / "results.md")[0].read_text()
     assert f"closed: {third_party}" in page
     assert len(joined.values(NAME, third_party, "gap_closed")) == 2
     assert joined.values(NAME, "finetune", "cost") == whole.values(NAME, "finetune", "cost")
-    (tmp_path / "again").mkdir()
-    (tmp_path / "again" / "ratio.json").write_text(before)
-    assert third_party not in Results(tmp_path / "again", "ratio").methods(NAME)
 
 
 def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) -> None:

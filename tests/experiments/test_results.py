@@ -96,6 +96,17 @@ def test_a_row_comes_from_one_device(tmp_path: Path) -> None:
     assert rows["a"]["commits"] == ["c"]
 
 
+def test_a_row_with_new_options_may_move_to_another_device(tmp_path: Path) -> None:
+    results, there = Results(tmp_path, "x"), HERE | {"device_name": "two"}
+    results.add(CELL, 0, trial(a=0.25), HERE, "c")
+    results.add(CELL, 0, trial(b=0.75), there, "c")
+    again = replace(CELL, methods=(("b", "b(x=2)"),))
+    for seed in range(2):
+        results.add(again, seed, trial(b=0.5), HERE, "d")
+    assert results.values(CELL.name, "b", "f1") == [0.5, 0.5]
+    assert results.elsewhere(CELL.name, "b") is None
+
+
 def test_files_that_are_none_of_ours_are_refused(tmp_path: Path) -> None:
     for text in ("", "[]", json.dumps({"format": "other", "cells": []}), json.dumps({"format": "unweave-results-1"})):
         (tmp_path / "x.json").write_text(text)

@@ -89,6 +89,7 @@ def setting(task: Task, resolve: Callable[[str], str | Method] = str) -> Setting
     )
 
 
+RIVALS = {"none": "Doing nothing", "published": "The published procedure", "finetune": "Fine-tuning"}
 SHOWN = 4
 """Cells that are named; more are only counted."""
 
@@ -152,10 +153,10 @@ def method_of(results: Results, name: str, method: str) -> str:
     return (best_published(results, name) or "") if method == "published" else method
 
 
-def behind(results: Results, names: Sequence[str], rivals: dict[str, str]) -> list[str]:
+def behind(results: Results, names: Sequence[str]) -> list[str]:
     """In which cells a rival closes more of the gap than gif, counted, one line a rival."""
     lines = []
-    for rival, shown in rivals.items():
+    for rival, shown in RIVALS.items():
         ahead = []
         for name in names:
             other = results.mean(name, method_of(results, name, rival), "gap_closed")

@@ -25,7 +25,6 @@ RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5)
 KINDS = ("nodes", "features")
 MODELS = ("gcn", "sgc", "gat", "gin")
 DATA = ("cora", "citeseer")
-RIVALS = {"published": "The published procedure", "finetune": "Fine-tuning"}
 CURVES = {
     "none": "doing nothing",
     "finetune": "fine-tuned",
@@ -63,7 +62,7 @@ def section(results: Results) -> list[str]:
     lines += [""]
     for ratio in sorted({name.partition(":")[2] for name in results}):
         names = [name for name in results if name.endswith(f":{ratio}")]
-        lines += [line.replace(" closes", f", {ratio} forgotten, closes", 1) for line in behind(results, names, RIVALS)]
+        lines += [line.replace(" closes", f", {ratio} forgotten, closes", 1) for line in behind(results, names)]
     rows, closing = [], ("finetune", "if", "published", "gif", OTHER_SEED, *joined(results, results, CURVES))
     for data, model, kind in product(_data(results), MODELS, KINDS):
         names = _names(results, data, model, kind)

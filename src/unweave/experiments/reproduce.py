@@ -1,6 +1,5 @@
 """Every table and figure of the paper with one call: measured, written down, drawn, and put on one page."""
 
-import functools
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -109,12 +108,12 @@ def reproduce(
         progress: Called with (trials done, trials).
     """
     where = environment(find_device(device)) | {"processes": jobs}
-    results = {name: Results(out, name) for name in plan.experiments}
-    source = commit()
+    source, folder = commit(), None if root is None else str(root)
     with _alone(out), _pool(jobs) as run:
+        results = {name: Results(out, name) for name in plan.experiments}
         cells = {name: plan.cells(name) for name in plan.experiments}
         undecided = [
-            Task(name, cell, 0, device, None if root is None else str(root))
+            Task(name, cell, 0, device, folder)
             for name in cells
             for cell in cells[name]
             if cell.weight_decay is None and not _decay(results[name], cell)
@@ -132,7 +131,7 @@ def reproduce(
                         fresh = not results[name].measured(decided, seed)
                         rows = [label for label, _ in missing] + ([*CONTROLS, OTHER_SEED] if fresh else [])
                         results[name].refuse_mixture(decided, rows, where)
-                        tasks.append(Task(name, cut, seed, device, None if root is None else str(root), fresh))
+                        tasks.append(Task(name, cut, seed, device, folder, fresh))
         tasks.sort(key=_dearest_first)
         for done, (task, measured) in enumerate(run(_measure, tasks), start=1):
             results[task.experiment].add(task.cell, task.seed, measured, where, source)
@@ -153,9 +152,12 @@ def show(results: dict[str, Results], path: Path) -> list[Path]:
         path.write_text(text(results), encoding="utf-8")
     except OSError as error:
         raise UnweaveError(f"cannot write {path}: {error}") from error
-    drawn = [EXPERIMENTS[name].draw for name, found in results.items() if list(found)]
-    kept = [found for found in results.values() if list(found)]
-    return [path, *(p for draw, found in zip(drawn, kept, strict=True) if draw for p in draw(found, path.parent))]
+    written = [path]
+    for name, found in results.items():
+        draw = EXPERIMENTS[name].draw
+        if draw is not None and list(found):
+            written += draw(found, path.parent)
+    return written
 
 
 def text(results: dict[str, Results]) -> str:
@@ -211,20 +213,13 @@ def _alone(folder: Path) -> Iterator[None]:
 Run = Callable[[Callable[[Task], tuple[Task, Any]], Sequence[Task]], Iterator[tuple[Task, Any]]]
 
 
-class _pool:  # noqa: N801 - a context manager is used like a function
-    """Run tasks in this process, or in several that share the device."""
-
-    def __init__(self, jobs: int) -> None:
-        if jobs < 1:
-            raise UnweaveError(f"jobs must be at least 1, got {jobs}")
-        self._pool = None
-        if jobs > 1:
-            threads = functools.partial(torch.set_num_threads, 1)
-            self._pool = multiprocessing.get_context("spawn").Pool(jobs, initializer=threads)
-
-    def __enter__(self) -> Run:
-        return map if self._pool is None else self._pool.imap_unordered
-
-    def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.terminate()
+@contextmanager
+def _pool(jobs: int) -> Iterator[Run]:
+    """A way to run tasks: in this process, or in several that share the device."""
+    if jobs < 1:
+        raise UnweaveError(f"jobs must be at least 1, got {jobs}")
+    if jobs == 1:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield pool.imap_unordered

@@ -134,7 +134,7 @@ class Results:
         return self.known(cell) and any(seed in trials for trials in self._entries[cell.name].figures.values())
 
     def missing(self, cell: Cell, seed: int) -> tuple[tuple[str, str], ...]:
-        """The methods of a cell that were not measured with a seed; without methods, whether anything was."""
+        """The methods of a cell that were not measured with a seed."""
         entry = self._entries.get(cell.name)
         if entry is None or entry.config != cell.config:
             return cell.methods
@@ -153,7 +153,7 @@ class Results:
             entry = self._entries[cell.name] = _Entry(cell.config, environment)
         for label, spec in cell.methods:
             if entry.settings.get(label, spec) != spec:  # measured with other options: none of that counts
-                for rows in (entry.figures, entry.failures, entry.commits):
+                for rows in (entry.figures, entry.failures, entry.commits, entry.elsewhere):
                     rows.pop(label, None)
             entry.settings[label] = spec
         for method, figures in measured.figures.items():
@@ -179,10 +179,11 @@ class Results:
         """
         if not self.known(cell):
             return
-        entry = self._entries[cell.name]
+        entry, wanted = self._entries[cell.name], dict(cell.methods)
         for method in methods:
             there = entry.elsewhere.get(method, entry.environment)
-            if entry.figures.get(method) and not _same(environment, there):
+            replaced = wanted.get(method, entry.settings.get(method)) != entry.settings.get(method)
+            if entry.figures.get(method) and not replaced and not _same(environment, there):
                 raise UnweaveError(
                     f"{self.path} has {len(entry.figures[method])} seeds of {method} on {cell.name} from "
                     f"{there.get('device_name')} with torch {there.get('torch')}, and this is "
