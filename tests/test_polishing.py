@@ -224,15 +224,6 @@ def test_a_prepared_state_serves_only_its_own_objective(run: uw.Run, data: Data)
         uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=3e-3, prepared=polished)
 
 
-def test_a_state_that_is_not_at_a_minimum_is_said_not_to_be_used(data: Data) -> None:
-    model = uw.models.SGC(data.num_features, data.num_classes)
-    uw.train(model, data)
-    ready = uw.prepare(model, data, weight_decay=1e-4)
-    request = uw.draw("edges:0.05", data)
-    done = uw.unlearn(model, data, request, weight_decay=1e-4, prepared=ready)
-    assert done.receipt.details["prepared"].startswith("not used")
-
-
 def test_polish_warns_where_quality_is_lost(data: Data) -> None:
     model = uw.models.GAT(data.num_features, data.num_classes)
     uw.train(model, data, weight_decay=5e-4)

@@ -8,6 +8,7 @@ what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm w
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from math import prod
 
 import torch
@@ -118,9 +119,13 @@ class Objective:
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
 
+    def look(self, theta: Tensor) -> "Point":
+        """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
+        return self.at(theta).settle()
+
     def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
         """L(θ) and ∇L(θ)."""
-        point = self.at(theta)
+        point = self.look(theta)
         return point.value, point.gradient()
 
     def node_losses(self, outputs: Tensor) -> Tensor:
@@ -173,16 +178,28 @@ class Point:
         theta = self.theta.detach().double()
         return float(self.losses.detach().double().sum() + (self.objective.mu.double() * theta.square()).sum() / 2)
 
+    def settle(self) -> "Point":
+        """Take the gradient and let the graph of derivatives go: no other derivative can be taken then."""
+        self._slope = self._differentiate(self.losses, keep=False)
+        self.outputs, self.losses = self.outputs.detach(), self.losses.detach()
+        return self
+
     def gradient(self) -> Tensor:
         """∇L(θ)."""
-        return self.loss_gradient() + self.objective.mu * self.theta.detach()
+        return self._slope + self.objective.mu * self.theta.detach()
 
     def loss_gradient(self, mask: Tensor | None = None) -> Tensor:
         """Gradient of the summed loss, over the training nodes in a node mask where one is given."""
-        losses = self.losses if mask is None else self.losses[mask[self.objective.nodes]]
+        return self._slope if mask is None else self._differentiate(self.losses[mask[self.objective.nodes]])
+
+    @cached_property
+    def _slope(self) -> Tensor:
+        return self._differentiate(self.losses)
+
+    def _differentiate(self, losses: Tensor, keep: bool = True) -> Tensor:
         self.objective.meter.passes += 1
         try:
-            (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=True)
+            (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=keep)
         except RuntimeError as error:
             raise ModelError(
                 f"the model's output does not depend on its parameters ({error}); "

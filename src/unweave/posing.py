@@ -13,6 +13,7 @@ from unweave.meter import Meter
 from unweave.methods.base import Problem
 from unweave.models import Shards
 from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
+from unweave.prepared import Prepared
 from unweave.reach import Reach, find_reach
 from unweave.request import Request
 from unweave.validation import (
@@ -51,15 +52,19 @@ def pose(
     hops: int | None = None,
     seed: int = 0,
     allow_class_loss: bool = False,
+    prepared: Prepared | None = None,
 ) -> tuple[Problem, Region, list[str]]:
     """Validate, carry the request out on the graph, find the influenced region and check it.
 
     The arguments are those of :func:`unweave.unlearn`. The caller's model and graph are left as they are: the problem
-    has a copy of the model, in eval mode.
+    has a copy of the model, in eval mode. What a prepared state has checked of this very model and graph, and what it
+    has computed, is not done again.
 
     Returns:
         The problem, the region, and what the user should know about it.
     """
+    if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
+        return _pose_prepared(model, data, request, prepared, loss, forward, meter, seed, allow_class_loss)
     with meter.phase("validate"):
         check_data(data)
         check_model(model, data)
@@ -84,6 +89,40 @@ def pose(
         check_deterministic(first, problem.at_original.outputs.detach())
         region, notes = _check_region(problem, region, given=hops is not None)
     return problem, region, notes
+
+
+def _pose_prepared(
+    model: nn.Module,
+    data: Data,
+    request: Request,
+    prepared: Prepared,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    seed: int,
+    allow_class_loss: bool,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem of a model and a graph that were seen before, without another look at the old graph."""
+    seen = prepared.seen
+    assert seen is not None
+    with meter.phase("graph"):
+        own = copy.deepcopy(model).eval()
+        removal = remove(data, request)
+    with meter.phase("region"):
+        check_classes(data, removal.data, loss, allow_class_loss)
+        region = influenced_region(data, removal, seen.reach)
+    with meter.phase("evaluate"):
+        problem = Problem(
+            original=Objective(own, data, loss, seen.decay, forward, meter),
+            remaining=Objective(own, removal.data, loss, seen.decay, forward, meter),
+            theta=flatten(own),
+            removal=removal,
+            seed=seed,
+            meter=meter,
+            known=(prepared.objective, prepared.gradient),
+        )
+        check_outputs(problem.at_remaining.outputs.detach(), removal.data)
+    return problem, region, []
 
 
 def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:

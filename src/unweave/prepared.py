@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from safetensors.torch import load, save
@@ -12,9 +12,12 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.curvature import GaussNewton, Hessian
+from unweave.damping import rehearsed_damping
 from unweave.losses import Loss, cross_entropy
+from unweave.memo import Snapshot
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, flatten
+from unweave.reach import Reach, find_reach
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 
@@ -30,7 +33,7 @@ __all__ = [
     "stationarity",
 ]
 
-FACTS = ("objective", "parameters", "bend", "age", "seconds", "passes")
+FACTS = ("objective", "parameters", "bend", "damping", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
 """A model is at a minimum when going on would lower its objective by less than this share."""
 
@@ -38,6 +41,27 @@ SADDLE = -0.01
 """Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
 
 BEND_PRODUCTS = 20
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The graph that a state was computed on and how the model is called, as far as that can be recognised.
+
+    Attributes:
+        graph: Its tensors.
+        buffers: Digest of the model's buffers.
+        decay: Weight decay of each parameter.
+        loss: Per-node loss.
+        forward: How the model is called.
+        reach: How far it passes messages.
+    """
+
+    graph: Snapshot
+    buffers: str
+    decay: Tensor
+    loss: Loss
+    forward: Forward
+    reach: Reach
 
 
 @dataclass(frozen=True)
@@ -51,9 +75,11 @@ class Prepared:
         parameters: Digest of θ0; the state serves no other model.
         bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
             a saddle.
+        damping: What an influence step on this model needs, where training did not end at a minimum.
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
+        seen: What it was computed on, while that is in memory; requests on it need no further check.
     """
 
     curvature: LowRank
@@ -61,9 +87,11 @@ class Prepared:
     objective: float
     parameters: str
     bend: float = 0.0
+    damping: float = 0.0
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
+    seen: Seen | None = field(default=None, repr=False, compare=False)
 
     @property
     def stationarity(self) -> float:
@@ -72,13 +100,25 @@ class Prepared:
 
     @property
     def at_minimum(self) -> bool:
-        """Whether training ended at a minimum, as the theory of influence assumes."""
-        return self.stationarity <= AT_MINIMUM and self.bend >= SADDLE
+        """Whether training ended at a minimum, as the theory assumes; every request since has restarted towards one."""
+        return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
+
+    def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
+        """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
+        seen = self.seen
+        return (
+            seen is not None
+            and (seen.loss, seen.forward) == (loss, forward)
+            and seen.graph.same(tensors(data))
+            and self.parameters == tensor_digest(model.named_parameters())
+            and seen.buffers == tensor_digest(model.named_buffers())
+            and torch.equal(seen.decay, decay_vector(model, weight_decay))
+        )
 
     def to(self, device: torch.device) -> "Prepared":
         """The same state on another device."""
         curvature = LowRank(self.curvature.values.to(device), self.curvature.vectors.to(device))
-        return replace(self, curvature=curvature, gradient=self.gradient.to(device))
+        return replace(self, curvature=curvature, gradient=self.gradient.to(device), seen=None)
 
     def to_files(self) -> dict[str, bytes]:
         """The state as two files of a run."""
@@ -94,9 +134,11 @@ class Prepared:
         """Read what :meth:`to_files` wrote."""
         tensors, facts = load(files["prepared.safetensors"]), json.loads(files["prepared.json"])
         curvature = LowRank(tensors["values"], tensors["vectors"])
-        return cls(curvature, tensors["gradient"], **{key: facts[key] for key in FACTS})
+        return cls(
+            curvature, tensors["gradient"], **{"damping": 0.0, **{key: facts[key] for key in FACTS if key in facts}}
+        )
 
-    def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
+    def moved(self, model: nn.Module, data: Data, objective: float, gradient: Tensor) -> "Prepared":
         """The state for a model that has just forgotten: the curvature is kept and is one request older."""
         return replace(
             self,
@@ -104,7 +146,15 @@ class Prepared:
             objective=objective,
             parameters=tensor_digest(model.named_parameters()),
             age=self.age + 1,
+            seen=None
+            if self.seen is None
+            else replace(self.seen, graph=Snapshot(tensors(data)), buffers=tensor_digest(model.named_buffers())),
         )
+
+
+def tensors(data: Data) -> dict[str, Tensor]:
+    """The tensors of a graph by name."""
+    return {key: value for key, value in data.to_dict().items() if isinstance(value, Tensor)}
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:
@@ -162,14 +212,32 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> N
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
+    model, data = objective.model, objective.data
+    with torch.no_grad():
+        reach = find_reach(model, lambda: objective.forward(model, data))
+    objective.meter.passes += 1
     point = objective.at(theta)
-    curvature = low_rank(GaussNewton(point), theta, rank=rank)
-    return Prepared(
+    curvature, gradient = low_rank(GaussNewton(point), theta, rank=rank), point.gradient()
+    flat = stationarity(curvature, gradient, point.value) <= AT_MINIMUM
+    found = Prepared(
         curvature=curvature,
-        bend=bend(point),
-        gradient=point.gradient(),
+        bend=bend(point) if flat else 0.0,
+        gradient=gradient,
         objective=point.value,
-        parameters=tensor_digest(objective.model.named_parameters()),
+        parameters=tensor_digest(model.named_parameters()),
+        seen=Seen(
+            graph=Snapshot(tensors(data)),
+            buffers=tensor_digest(model.named_buffers()),
+            decay=objective.decay,
+            loss=objective.loss,
+            forward=objective.forward,
+            reach=reach,
+        ),
+    )
+    del point
+    return replace(
+        found,
+        damping=0.0 if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature),
         seconds=objective.meter.now() - start,
         passes=round(objective.meter.passes - passes),
     )

@@ -111,12 +111,12 @@ class Run:
 
     def _aged(self, done: Unlearned) -> Prepared | None:
         """The prepared state for the new model: its curvature one request older, its gradient new."""
-        if self.prepared is None:
-            return None
+        if self.prepared is None or done.prepared is not None:
+            return done.prepared
         decay = decay_vector(done.model, self.recipe.weight_decay)
         meter = Meter(done.data.x.device)
         objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
-        return self.prepared.moved(done.model, *objective.evaluate(flatten(done.model)))
+        return self.prepared.moved(done.model, done.data, *objective.evaluate(flatten(done.model)))
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""

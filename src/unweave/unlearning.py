@@ -22,8 +22,9 @@ from unweave.losses import Loss, cross_entropy
 from unweave.meter import peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
-from unweave.objective import Forward, WeightDecay, call, load_flat
+from unweave.objective import Forward, Point, WeightDecay, call, load_flat
 from unweave.posing import meter_for, pose
+from unweave.prepared import Prepared
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.statistics import refresh, running
@@ -39,11 +40,13 @@ class Unlearned:
         model: A new model that has forgotten; the caller's is untouched.
         data: The remaining graph, on which the new model is to be used. Node ids are what they were.
         receipt: What was done, how well and at what cost.
+        prepared: The state that was given, for the new model: give it with the next request.
     """
 
     model: nn.Module
     data: Data
     receipt: Receipt
+    prepared: Prepared | None = None
 
 
 def unlearn(
@@ -85,6 +88,7 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
+    ready = getattr(how, "prepared", None)
     meter = meter_for(model, data, request)
     if recipe is not None and not isinstance(recipe, Recipe):
         raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
@@ -105,10 +109,11 @@ def unlearn(
                 seed=seed,
                 allow_class_loss=allow_class_loss,
                 meter=meter,
+                prepared=ready,
             )
         own, removal = problem.original.model, problem.removal
         with meter.phase("evaluate"):
-            before = {"original_before": problem.at_original.value, "remaining_before": problem.at_remaining.value}
+            before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
             problem.release(gradients=how.local)
         with meter.phase("forget"):
             outcome = how.forget(problem)
@@ -116,7 +121,9 @@ def unlearn(
         with meter.phase("verify"):
             new = _build(own, outcome)
             notes += _refresh_statistics(new, removal.data, forward, outcome)
-            quality = _quality(problem, outcome, new, local=how.local)
+            with torch.set_grad_enabled(how.local):
+                point = _look(problem, outcome, new)
+            quality = _quality(problem, outcome, point, local=how.local)
             digests = {
                 "digest_before": tensor_digest(own.named_parameters()),
                 "digest_after": tensor_digest(new.named_parameters()),
@@ -165,7 +172,10 @@ def unlearn(
         residual_influence=quality.pop("residual_influence"),
         nearness=outcome.nearness,
     )
-    return Unlearned(new, removal.data, receipt)
+    aged = None
+    if isinstance(ready, Prepared):
+        aged = ready.moved(new, removal.data, point.value, point.gradient())
+    return Unlearned(new, removal.data, receipt, aged)
 
 
 def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
@@ -183,10 +193,15 @@ def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
         )
 
 
-def _quality(problem: Problem, outcome: Outcome, model: nn.Module, *, local: bool) -> dict[str, Any]:
+def _look(problem: Problem, outcome: Outcome, model: nn.Module) -> Point:
+    """L' at the new parameters, with the buffers of the new model."""
+    if outcome.point is not None and not running(model):
+        return outcome.point
+    return problem.remaining.of(model).at(outcome.theta)
+
+
+def _quality(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -> dict[str, Any]:
     """How well the returned model solves the local problem, where that is asked, and warnings where it does not."""
-    with torch.set_grad_enabled(local):
-        point = problem.remaining.of(model).at(outcome.theta)
     objective = {"remaining_after": point.value, "function_change": problem.function_change(point)}
     if not local:
         return {"residual_influence": None, "objective": objective, "warnings": []}

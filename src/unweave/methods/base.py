@@ -34,10 +34,18 @@ class Problem:
         removal: The request carried out on the graph.
         seed: For methods that use chance.
         meter: Counts passes and seconds.
+        known: L0(θ0) and ∇L0(θ0), where they were computed before.
     """
 
     def __init__(
-        self, original: Objective, remaining: Objective, theta: Tensor, removal: Removal, seed: int, meter: Meter
+        self,
+        original: Objective,
+        remaining: Objective,
+        theta: Tensor,
+        removal: Removal,
+        seed: int,
+        meter: Meter,
+        known: tuple[float, Tensor] | None = None,
     ) -> None:
         self.original = original
         self.remaining = remaining
@@ -45,6 +53,8 @@ class Problem:
         self.removal = removal
         self.seed = seed
         self.meter = meter
+        if known is not None:
+            self.original_value, self.original_gradient = known
 
     @cached_property
     def at_original(self) -> Point:
@@ -58,8 +68,20 @@ class Problem:
 
     def release(self, *, gradients: bool) -> None:
         """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
-        _ = self.forgotten_gradient if gradients else None, self._remaining_losses, self._remaining_outputs
-        del self.at_original, self.at_remaining
+        _ = self.original_value, self.remaining_value, self._remaining_losses, self._remaining_outputs
+        _ = self.forgotten_gradient if gradients else None
+        for name in ("at_original", "at_remaining"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def original_value(self) -> float:
+        """L0(θ0)."""
+        return self.at_original.value
+
+    @cached_property
+    def remaining_value(self) -> float:
+        """L'(θ0)."""
+        return self.at_remaining.value
 
     @cached_property
     def original_gradient(self) -> Tensor:
@@ -158,6 +180,7 @@ class Outcome:
         buffers: Buffers of the new model, where the method trained them; otherwise running statistics are refreshed
             on the remaining graph.
         refresh: Whether that refresh is wanted.
+        point: L' evaluated at these parameters, where the method has done so already.
         checked: Whether the method has checked its answer itself. The receipt warns where Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩
             and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
@@ -169,6 +192,7 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, torch.Tensor] | None = None
     refresh: bool = True
+    point: Point | None = None
     checked: bool = False
     nearness: str | None = None
     warnings: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import ASK, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
+from unweave.objective import Point
 from unweave.prepared import AT_MINIMUM, SADDLE, Prepared, bend, stationarity
 from unweave.request import ALL
 from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
@@ -18,6 +19,9 @@ from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
 __all__ = ["GIF"]
 
 AUTO_STEPS = 15
+DAMPED_STEPS = 4
+"""Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
+
 CORRECTIONS = 7
 """Gradients spent on making one influence step good, on a model that is not at a minimum."""
 
@@ -55,10 +59,11 @@ class GIF(InfluenceStep):
 
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay;
-            one influence step and up to 7 corrections elsewhere. With 1 the influence step alone. An option of that
+            elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1 the influence step
+            alone. An option of that
             step (curvature, graph, solver, damping, scale) asks for it alone, with v as in the paper.
-        prepared: What :func:`unweave.prepare` computed once after training. It serves a model at a minimum; otherwise
-            the curvature is computed for the request, and the receipt says what that cost.
+        prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
+            Without it the curvature is computed for the request, and the receipt says what that cost.
     """
 
     name: ClassVar[str] = "gif"
@@ -111,7 +116,7 @@ class GIF(InfluenceStep):
 
     def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
         """Go on minimising Q + ½δ‖θ − θ0‖² from where the influence step led, by gradients alone."""
-        warnings = _regime(problem, step)
+        warnings = _regime(problem, step.damping / step.least)
         if self.steps == 1 or self._of_one_step:
             return problem.theta + step.x, {"steps": 1, "evaluations": 1 + step.tries}, warnings
         curvature, kept = step.space.low_rank(), self._kept(problem)
@@ -142,16 +147,17 @@ class GIF(InfluenceStep):
         ready = self.prepared
         if ready is not None and ready.parameters != tensor_digest(problem.original.model.named_parameters()):
             raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
-        if ready is not None and abs(ready.objective - (now := problem.at_original.value)) > SAME * abs(now):
+        if ready is not None and abs(ready.objective - (now := problem.original_value)) > SAME * abs(now):
             raise MethodError(
                 f"prepared= belongs to another objective ({ready.objective:.6g}, here {now:.6g}): the same graph, loss "
                 "and weight_decay must be given as when it was prepared"
             )
-        still = not bool(problem.forgotten_gradient.any())
-        if ready is None or not ready.at_minimum or self._of_one_step or still:
+        serves = ready is not None and (ready.at_minimum or ready.damping > 0) and not self._of_one_step
+        if ready is None or not serves or not bool(problem.forgotten_gradient.any()):
             return super().forget(problem)
         when = "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else "")
-        return self._restart(problem, ready.to(problem.theta.device).curvature, when)
+        damping = None if ready.at_minimum else ready.damping
+        return self._restart(problem, ready.to(problem.theta.device).curvature, damping, when)
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -159,51 +165,70 @@ class GIF(InfluenceStep):
         """Find out whether training ended at a minimum, where nobody has said so."""
         asked = self.steps == 1 or bool(self._of_one_step)
         if asked or not self._at_minimum(problem, space):
-            if self.prepared is not None and not self.prepared.at_minimum:
-                details["prepared"] = "not used, as training did not end at a minimum"
             return super().proceed(problem, operator, v, space, details)
         passes = problem.meter.passes
         curvature = low_rank(operator, problem.theta)
         spent = problem.meter.passes - passes + 2 * space.products
-        return self._restart(problem, curvature, f"for this request, {spent} passes")
+        return self._restart(problem, curvature, None, f"for this request, {spent} passes")
 
     def _at_minimum(self, problem: Problem, space: Krylov) -> bool:
-        """What :func:`unweave.prepare` said, or as much as the products for this request tell."""
-        if self.prepared is not None:
-            return self.prepared.at_minimum
-        left = stationarity(space.low_rank(), problem.original_gradient, problem.at_original.value)
+        """As much as the products for this request tell."""
+        left = stationarity(space.low_rank(), problem.original_gradient, problem.original_value)
         return left <= AT_MINIMUM and bend(problem.at_original) >= SADDLE
 
-    def _restart(self, problem: Problem, curvature: LowRank, prepared: str) -> Outcome:
-        """Quasi-Newton steps on L' that start with curvature already known."""
-        start = problem.remaining_gradient
-        enough = max(ENOUGH * float(start.norm()), float(problem.original_gradient.norm()))
-        # A small request may pull less than the gradient that training left; it is to be followed all the same.
-        enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, float(start.norm()) / 2)
+    def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
+        """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
+
+        At a minimum, where no damping is given, they are steps on L'; elsewhere on Q + ½δ‖θ − θ0‖².
+        """
+        kept, delta = (0.0, 0.0) if damping is None else (_share(problem), damping)
+        start = problem.remaining_gradient - kept * problem.original_gradient
+        size, lowest = float(start.norm()), -math.inf
+        if damping is None:
+            enough = max(ENOUGH * size, float(problem.original_gradient.norm()))
+            # A small request may pull less than the gradient that training left; it is to be followed all the same.
+            enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
+            most = AUTO_STEPS
+        else:
+            enough, most = ENOUGH * size, DAMPED_STEPS
+            lowest = problem.remaining_value - DRIFT * float(start @ curvature.solve(start, delta)) / 2
+        best: list[tuple[float, Tensor, Point]] = []
+
+        def evaluate(theta: Tensor) -> tuple[float, Tensor]:
+            point, x = problem.remaining.look(theta), theta - problem.theta
+            value = problem.remaining_value + problem.local_change(point, kept) + delta * float(x @ x) / 2
+            if not best or value <= best[0][0]:
+                best[:] = [(value, theta, point)]
+            return value, problem.local_gradient(point, kept) + delta * x
+
         theta, found = minimise(
-            problem.remaining.evaluate,
+            evaluate,
             problem.theta,
-            problem.at_remaining.value,
+            problem.remaining_value,
             start,
-            curvature.solve,
-            evaluations=AUTO_STEPS if self.steps == "auto" else self.steps,
+            lambda g: curvature.solve(g, delta),
+            evaluations=most if self.steps == "auto" else self.steps,
             tolerance=enough if self.steps == "auto" else 0.0,
+            lowest=lowest,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         details = {
-            "objective": "L'",
-            "prepared": prepared,
+            "objective": "L'" if damping is None else "Q",
+            "prepared": when,
+            **({} if damping is None else {"damping": damping}),
             "steps": found.steps,
             "evaluations": found.evaluations + 1,
-            "gradient": f"{float(start.norm()):.4g} → {found.gradient_norm:.4g}",
+            "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
         }
-        warning = (
-            f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found "
-            "(see details); ask for more steps, or use method='retrain'"
-        )
-        grew = found.gradient_norm > float(start.norm())
-        return Outcome(theta, details=details, warnings=(warning,) if grew else (), checked=True)
+        warnings = () if damping is None else _regime(problem)
+        if found.gradient_norm > size:
+            warnings += (
+                f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found "
+                "(see details); ask for more steps, or use method='retrain'",
+            )
+        point = best[0][2] if best[0][1] is theta else None
+        return Outcome(theta, details=details, warnings=warnings, checked=True, point=point)
 
 
 def _share(problem: Problem) -> float:
@@ -217,8 +242,13 @@ def _pull(problem: Problem) -> Tensor:
     return problem.forgotten_gradient - gone * problem.original_gradient if gone else problem.forgotten_gradient
 
 
-def _regime(problem: Problem, step: Step) -> tuple[str, ...]:
-    """Say so when the request lies beyond what influence on this model is known to reproduce."""
+def _regime(problem: Problem, raised: float = 1.0) -> tuple[str, ...]:
+    """Say so when the request lies beyond what influence on this model is known to reproduce.
+
+    Args:
+        problem: What the request poses.
+        raised: How many times the least damping the step had to be damped with.
+    """
     reasons = []
     request, data, nodes = problem.removal.request, problem.original.data, problem.original.nodes
     columns = data.x.size(1)
@@ -232,8 +262,8 @@ def _regime(problem: Problem, step: Step) -> tuple[str, ...]:
     what, share = max(shares.items(), key=lambda item: item[1])
     if share > LARGE:
         reasons.append(f"it takes {share:.0%} of the {what}")
-    if step.damping > HARD * step.least:
-        reasons.append(f"the step kept its promise only with {step.damping / step.least:.0f} times the usual damping")
+    if raised > HARD:
+        reasons.append(f"the step kept its promise only with {raised:.0f} times the usual damping")
     if not reasons:
         return ()
     return (

@@ -32,7 +32,7 @@ class LBFGS(Method):
         theta, found = minimise(
             problem.remaining.evaluate,
             problem.theta,
-            problem.at_remaining.value,
+            problem.remaining_value,
             problem.remaining_gradient,
             None,
             evaluations=self.steps,

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from unweave.curvature import CURVATURES
+from unweave.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import ASK, Method, Outcome, Problem
 from unweave.solvers import (
@@ -22,21 +23,9 @@ from unweave.solvers import (
 
 __all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
 
-DAMPING_SHARE = 0.003
-"""Of the fifth largest curvature eigenvalue: the least damping. The largest may be an outlier, a hundred times the
-second (PubMed)."""
-
-EARLY_STOP = 4.0
-"""Times the ridge at which training stopped, see :func:`_least_damping`."""
-
-KEPT = 0.25
-"""Share of the promised change of the objective that a step must keep."""
-
 STRETCH = 4.0
 """How many times as far as predicted the outputs may move, measured in mean KL."""
 
-RAISE = 10**0.5
-DAMPING_TRIES = 14
 PRODUCTS = 60
 TOLERANCE = 1e-2
 SCALE_STEPS = 16
@@ -178,7 +167,7 @@ class InfluenceStep(Method):
         tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
 
         def enough(space: Krylov) -> bool:
-            return space.solve(v, _least_damping(space, problem))[1] <= tolerance
+            return space.solve(v, least_damping(space.values, problem.theta, problem.original_gradient))[1] <= tolerance
 
         return krylov(operator, v, products=products, enough=enough)
 
@@ -207,7 +196,7 @@ class InfluenceStep(Method):
 
     def choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
         """The least damping whose step is good; failing that the first that is fair."""
-        least = damping = _least_damping(space, problem)
+        least = damping = least_damping(space.values, problem.theta, problem.original_gradient)
         fair: Step | None = None
         for tries in range(1, DAMPING_TRIES + 1):
             x, _ = space.solve(v, damping)
@@ -240,16 +229,3 @@ def keeps_promise(problem: Problem, step: Step, change: float, moved: float | No
     decay = float((problem.remaining.mu * step.x) @ step.x)
     predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
     return change <= KEPT * step.promised and (moved is None or moved <= STRETCH * predicted)
-
-
-def _least_damping(space: Krylov, problem: Problem) -> float:
-    """The least damping that the spectrum and the way training stopped allow.
-
-    Training that was stopped early has not followed the flat directions to their end, and neither will retraining.
-    Gradient descent stopped at time t is, roughly, ridge regression with a ridge of 1/t: θ0 would be a minimum of
-    L0 + ½ρ‖θ‖² for the ρ that makes ∇L0(θ0) + ρ θ0 smallest. At a minimum of L0 that ridge is zero.
-    """
-    theta, slope = problem.theta, problem.original_gradient
-    ridge = -float(slope @ theta) / max(float(theta @ theta), 1e-30)
-    fifth = float(space.values[min(4, space.products - 1)])
-    return max(DAMPING_SHARE * fifth, EARLY_STOP * ridge, 1e-6 * float(space.values[0]), 1e-12)
