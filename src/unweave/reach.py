@@ -13,6 +13,8 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 from unweave.models.gat import TemperedGATConv
+from unweave.models.gcn import SparseGCNConv
+from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 
 __all__ = ["Reach", "find_reach"]
@@ -62,6 +64,8 @@ _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
     pyg.SGConv: lambda layer: (layer.K, True),
     pyg.SSGConv: lambda layer: (layer.K, True),
     pyg.TAGConv: lambda layer: (layer.K, bool(layer.normalize)),
+    SparseAPPNP: lambda layer: (layer.K, True),
+    SparseGCNConv: lambda layer: (1, True),
 }
 
 
