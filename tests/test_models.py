@@ -9,7 +9,7 @@ from unweave.testing import small_graph
 
 
 def test_by_name_and_in_two_forms() -> None:
-    assert type(uw.models.build("gat", 8, 3).conv1) is GATConv
+    assert isinstance(uw.models.build("gat", 8, 3).conv1, GATConv)
     gin = uw.models.build("gin", 8, 3)
     assert isinstance(gin, uw.models.GIN)
     assert isinstance(gin.conv1, GINConv)

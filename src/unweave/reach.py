@@ -12,8 +12,9 @@ from typing import Any
 import torch_geometric.nn as pyg
 from torch import nn
 
-from unweave.models.gat import TemperedGATConv
+from unweave.models.gat import SparseGATConv, TemperedGATConv
 from unweave.models.gcn import SparseGCNConv
+from unweave.models.gin import SparseGINConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 
@@ -50,6 +51,8 @@ _ONE_STEP_PLAIN = (
     pyg.ResGatedGraphConv,
     pyg.SAGEConv,
     pyg.TransformerConv,
+    SparseGATConv,
+    SparseGINConv,
     TemperedGATConv,
 )
 _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
