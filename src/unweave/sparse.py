@@ -179,7 +179,7 @@ class _Matmul(Function):
         ctx.matrix, ctx.flipped, _ = inputs
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, matmul(ctx.matrix, grad, not ctx.flipped)
 
     @staticmethod
@@ -208,7 +208,7 @@ class _Weigh(Function):
         ctx.save_for_forward(values, dense)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, dense = ctx.saved_tensors
         ends = (dense, grad) if ctx.flipped else (grad, dense)
         return (
@@ -237,7 +237,8 @@ class _Dots(Function):
         if not pattern.col.numel() or not left.size(1):
             return left.new_zeros(pattern.col.numel())
         where = pattern.filled(left.new_zeros(pattern.col.numel()))
-        return torch.sparse.sampled_addmm(where, left.contiguous(), right.contiguous().t(), beta=0.0).values()
+        found: Tensor = torch.sparse.sampled_addmm(where, left.contiguous(), right.contiguous().t(), beta=0.0)
+        return found.values()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -246,7 +247,7 @@ class _Dots(Function):
         ctx.save_for_forward(left, right)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         left, right = ctx.saved_tensors
         return (
             None,
@@ -277,7 +278,7 @@ class _Peak(Function):
         ctx.mark_non_differentiable(output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
         return None, None
 
     @staticmethod

@@ -5,7 +5,7 @@ from typing import Any, Optional
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
@@ -86,6 +86,8 @@ class SparseGATConv(GATConv):  # type: ignore[misc]
         given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
     """
 
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
     def __init__(self, in_channels: int, out_channels: int, heads: int, *, given: bool = False) -> None:
         super().__init__(in_channels, out_channels, heads=heads)
         self.given = given
@@ -121,6 +123,8 @@ class SparseGATConv(GATConv):  # type: ignore[misc]
 class TemperedGATConv(SparseGATConv):
     """The layer with its attention logits divided by a temperature, and without their kink."""
 
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
     def __init__(
         self, in_channels: int, out_channels: int, heads: int, temperature: float, *, given: bool = False
     ) -> None:
@@ -129,7 +133,8 @@ class TemperedGATConv(SparseGATConv):
 
     def _logits(self, sums: Tensor) -> Tensor:
         sums = sums / self.temperature
-        return self.negative_slope * sums + (1 - self.negative_slope) * F.softplus(sums)
+        logits: Tensor = self.negative_slope * sums + (1 - self.negative_slope) * F.softplus(sums)
+        return logits
 
     def edge_update(
         self,

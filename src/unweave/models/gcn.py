@@ -2,7 +2,7 @@
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 
 from unweave.models.structure import bare, normalised, project, serves
 from unweave.sparse import matmul
@@ -47,6 +47,8 @@ class SparseGCNConv(GCNConv):  # type: ignore[misc]
         out_channels: Columns of the result.
         given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
     """
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
 
     def __init__(self, in_channels: int, out_channels: int, *, given: bool = False) -> None:
         super().__init__(in_channels, out_channels)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from torch import Tensor, nn
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import GINConv, MessagePassing
 
 from unweave.errors import ModelError
 from unweave.models.structure import adjacency, bare, project, serves
@@ -75,6 +75,8 @@ class SparseGINConv(GINConv):  # type: ignore[misc]
         aggregation: ``sum`` or ``mean``.
         given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
     """
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
 
     def __init__(self, perceptron: nn.Sequential, aggregation: str, *, given: bool = False) -> None:
         super().__init__(perceptron, aggr=aggregation)

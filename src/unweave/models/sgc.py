@@ -1,7 +1,7 @@
 """Simple graph convolution (Wu et al., ICML'19)."""
 
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP, Linear
+from torch_geometric.nn import APPNP, Linear, MessagePassing
 
 from unweave.models.structure import bare, normalised, project, serves
 from unweave.sparse import matmul
@@ -35,6 +35,8 @@ class SGC(nn.Module):
 
 class SparseAPPNP(APPNP):  # type: ignore[misc]
     """PyG's layer without teleport, on a sparse matrix that is remembered with the graph: Âᴷ X."""
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
 
     def __init__(self, steps: int) -> None:
         super().__init__(K=steps, alpha=0.0)

@@ -38,8 +38,9 @@ def serves(layer: MessagePassing, x: object, edge_index: object, edge_weight: ob
         return False
     if edge_weight is None:
         return True
-    known = isinstance(edge_weight, Tensor) and constant(edge_weight)
-    return known and (edge_weight.dtype, edge_weight.shape) == (x.dtype, edge_index.shape[1:])
+    if not (isinstance(edge_weight, Tensor) and constant(edge_weight)):
+        return False
+    return edge_weight.dtype == x.dtype and edge_weight.shape == edge_index.shape[1:]
 
 
 _MESSAGE_HOOKS = tuple(
@@ -70,7 +71,7 @@ def constant(tensor: Tensor) -> bool:
         and tensor.layout == torch.strided
         and not tensor.requires_grad
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        and unpack_dual(tensor).tangent is None
+        and unpack_dual(tensor).tangent is None  # type: ignore[no-untyped-call]
     )
 
 
@@ -150,7 +151,8 @@ def attention(edge_index: Tensor, nodes: int, dtype: torch.dtype, heads: int) ->
 
 
 def _refuse_unknown(edge_index: Tensor, nodes: int) -> None:
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < nodes:
-        raise DataError(
-            f"edge_index names nodes {int(edge_index.min())} to {int(edge_index.max())}, but there are {nodes} rows of x"
-        )
+    if not edge_index.numel():
+        return
+    low, high = int(edge_index.min()), int(edge_index.max())
+    if low < 0 or high >= nodes:
+        raise DataError(f"edge_index names nodes {low} to {high}, but x has rows for 0 … {nodes - 1}")
