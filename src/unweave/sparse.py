@@ -24,7 +24,7 @@ from torch.autograd import Function
 __all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "peak", "weigh"]
 
 # torch's plain CSR product is threaded where it is MKL's or cuSPARSE's; elsewhere its reducing one is.
-THREADED = torch.backends.mkl.is_available() and sys.platform != "win32"
+THREADED = torch.backends.mkl.is_available() and sys.platform != "win32"  # type: ignore[no-untyped-call]
 
 with warnings.catch_warnings():  # said once in a process: let it be now, and nothing else be hidden
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
@@ -124,22 +124,22 @@ class Matrix:
 
 def matmul(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:
     """A X, or Aᵀ X where ``flipped``."""
-    return _Matmul.apply(matrix, flipped, dense)  # type: ignore[no-any-return]
+    return _Matmul.apply(matrix, flipped, dense)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def weigh(pattern: Pattern, values: Tensor, dense: Tensor, flipped: bool = False) -> Tensor:
     """S(v) X, or S(v)ᵀ X where ``flipped``."""
-    return _Weigh.apply(pattern, flipped, values, dense)  # type: ignore[no-any-return]
+    return _Weigh.apply(pattern, flipped, values, dense)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def dots(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
     """⟨L_i, R_j⟩ of every entry (i, j)."""
-    return _Dots.apply(pattern, left, right)  # type: ignore[no-any-return]
+    return _Dots.apply(pattern, left, right)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def peak(pattern: Pattern, values: Tensor) -> Tensor:
     """The largest value of each row, as a constant; −∞ for a row without entries."""
-    return _Peak.apply(pattern, values)  # type: ignore[no-any-return]
+    return _Peak.apply(pattern, values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _starts(rows: Tensor, count: int) -> Tensor:
