@@ -12,7 +12,10 @@ from typing import Any
 import torch_geometric.nn as pyg
 from torch import nn
 
-from unweave.models.gat import TemperedGATConv
+from unweave.models.gat import SparseGATConv, TemperedGATConv
+from unweave.models.gcn import SparseGCNConv
+from unweave.models.gin import SparseGINConv
+from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 
 __all__ = ["Reach", "find_reach"]
@@ -48,6 +51,8 @@ _ONE_STEP_PLAIN = (
     pyg.ResGatedGraphConv,
     pyg.SAGEConv,
     pyg.TransformerConv,
+    SparseGATConv,
+    SparseGINConv,
     TemperedGATConv,
 )
 _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
@@ -62,6 +67,8 @@ _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
     pyg.SGConv: lambda layer: (layer.K, True),
     pyg.SSGConv: lambda layer: (layer.K, True),
     pyg.TAGConv: lambda layer: (layer.K, bool(layer.normalize)),
+    SparseAPPNP: lambda layer: (layer.K, True),
+    SparseGCNConv: lambda layer: (1, True),
 }
 
 

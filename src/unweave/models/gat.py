@@ -1,16 +1,19 @@
 """Graph attention network (Veličković et al., ICLR'18)."""
 
-from typing import Optional
+from typing import Any, Optional
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
 from unweave.errors import ModelError
+from unweave.models.structure import attention, bare, project, serves
+from unweave.sparse import peak, weigh
 
-__all__ = ["GAT", "TemperedGATConv"]
+__all__ = ["GAT", "SparseGATConv", "TemperedGATConv"]
 
 
 class GAT(nn.Module):
@@ -51,7 +54,7 @@ class GAT(nn.Module):
             "dropout": dropout,
             "temperature": temperature,
         }
-        self.conv1 = _convolution(in_channels, hidden, heads, temperature)
+        self.conv1 = _convolution(in_channels, hidden, heads, temperature, given=True)
         self.conv2 = _convolution(hidden * heads, out_channels, 1, temperature)
         self.dropout = dropout
 
@@ -62,18 +65,76 @@ class GAT(nn.Module):
         return self.conv2(h, edge_index)  # type: ignore[no-any-return]
 
 
-def _convolution(in_channels: int, out_channels: int, heads: int, temperature: float) -> GATConv:
+def _convolution(
+    in_channels: int, out_channels: int, heads: int, temperature: float, *, given: bool = False
+) -> "SparseGATConv":
     if temperature == 1:
-        return GATConv(in_channels, out_channels, heads=heads)
-    return TemperedGATConv(in_channels, out_channels, heads, temperature)
+        return SparseGATConv(in_channels, out_channels, heads, given=given)
+    return TemperedGATConv(in_channels, out_channels, heads, temperature, given=given)
 
 
-class TemperedGATConv(GATConv):  # type: ignore[misc]
-    """PyG's layer with its attention logits divided by a temperature, and without their kink."""
+class SparseGATConv(GATConv):  # type: ignore[misc]
+    """PyG's layer on a pattern of attention that is remembered with the graph.
 
-    def __init__(self, in_channels: int, out_channels: int, heads: int, temperature: float) -> None:
+    With S the matrix of exp(logit) of who attends to whom, shifted by each row's largest so that none overflows, the
+    outputs of all heads are S H divided by the row sums S 1, which is one product; the attention itself is never made.
+
+    Args:
+        in_channels: Columns of x.
+        out_channels: Columns of one head.
+        heads: Heads, side by side in the result.
+        given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
+    """
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(self, in_channels: int, out_channels: int, heads: int, *, given: bool = False) -> None:
         super().__init__(in_channels, out_channels, heads=heads)
+        self.given = given
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor | None = None,
+        size: tuple[int, int] | None = None,
+        return_attention_weights: bool | None = None,
+    ) -> Any:
+        """The layer's outputs, ``[nodes, heads · out_channels]``, with the attention of each edge where asked for."""
+        special = edge_attr is not None or size is not None or return_attention_weights
+        if special or self.dropout or not serves(self, x, edge_index) or not bare(self.lin):
+            return super().forward(x, edge_index, edge_attr, size, return_attention_weights)
+        known = attention(edge_index, x.size(0), x.dtype, self.heads)
+        h = project(x, self.lin.weight, given=self.given).view(-1, self.heads, self.out_channels)
+        to, by = ((h * vector).sum(dim=-1).flatten() for vector in (self.att_src, self.att_dst))
+        sums = to.gather(0, known.col) + by.gather(0, known.row)
+        largest = self._logits(peak(known.pattern, sums.detach()))  # logits grow with the sums
+        weights = (self._logits(sums) - largest.gather(0, known.row)).exp()
+        weights = weights if known.counts is None else weights * known.counts
+        h = h.reshape(-1, self.out_channels)
+        h = weigh(known.pattern, weights, torch.cat([h, torch.ones_like(h[:, :1])], dim=1))
+        return (h[:, :-1] / h[:, -1:]).reshape(x.size(0), -1) + self.bias
+
+    def _logits(self, sums: Tensor) -> Tensor:
+        """Attention logits from the sums of what the two ends of an edge contribute."""
+        return F.leaky_relu(sums, self.negative_slope)
+
+
+class TemperedGATConv(SparseGATConv):
+    """The layer with its attention logits divided by a temperature, and without their kink."""
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(
+        self, in_channels: int, out_channels: int, heads: int, temperature: float, *, given: bool = False
+    ) -> None:
+        super().__init__(in_channels, out_channels, heads, given=given)
         self.temperature = temperature
+
+    def _logits(self, sums: Tensor) -> Tensor:
+        sums = sums / self.temperature
+        logits: Tensor = self.negative_slope * sums + (1 - self.negative_slope) * F.softplus(sums)
+        return logits
 
     def edge_update(
         self,
@@ -85,7 +146,6 @@ class TemperedGATConv(GATConv):  # type: ignore[misc]
         dim_size: Optional[int],  # noqa: UP045 - PyG reads these annotations and does not know unions
     ) -> Tensor:
         """Attention of each edge, summing to 1 over the edges into a node."""
-        logits = (alpha_j if alpha_i is None else alpha_j + alpha_i) / self.temperature
-        logits = self.negative_slope * logits + (1 - self.negative_slope) * F.softplus(logits)
-        attention: Tensor = softmax(logits, index, ptr, dim_size)
-        return attention
+        logits = self._logits(alpha_j if alpha_i is None else alpha_j + alpha_i)
+        weights: Tensor = softmax(logits, index, ptr, dim_size)
+        return weights

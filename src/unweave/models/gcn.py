@@ -2,9 +2,12 @@
 
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 
-__all__ = ["GCN"]
+from unweave.models.structure import bare, normalised, project, serves
+from unweave.sparse import matmul
+
+__all__ = ["GCN", "SparseGCNConv"]
 
 
 class GCN(nn.Module):
@@ -25,8 +28,8 @@ class GCN(nn.Module):
             "hidden": hidden,
             "dropout": dropout,
         }
-        self.conv1 = GCNConv(in_channels, hidden)
-        self.conv2 = GCNConv(hidden, out_channels)
+        self.conv1 = SparseGCNConv(in_channels, hidden, given=True)
+        self.conv2 = SparseGCNConv(hidden, out_channels)
         self.dropout = dropout
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -34,3 +37,26 @@ class GCN(nn.Module):
         h = F.relu(self.conv1(x, edge_index, edge_weight))
         h = F.dropout(h, self.dropout, training=self.training)
         return self.conv2(h, edge_index, edge_weight)  # type: ignore[no-any-return]
+
+
+class SparseGCNConv(GCNConv):  # type: ignore[misc]
+    """PyG's layer on sparse matrices that are remembered with the graph: Â (X Wᵀ) + b.
+
+    Args:
+        in_channels: Columns of x.
+        out_channels: Columns of the result.
+        given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
+    """
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(self, in_channels: int, out_channels: int, *, given: bool = False) -> None:
+        super().__init__(in_channels, out_channels)
+        self.given = given
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The layer's outputs, ``[nodes, out_channels]``."""
+        if not serves(self, x, edge_index, edge_weight) or not bare(self.lin):
+            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+        matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
+        return matmul(matrix, project(x, self.lin.weight, given=self.given)) + self.bias  # type: ignore[no-any-return]

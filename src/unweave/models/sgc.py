@@ -1,9 +1,12 @@
 """Simple graph convolution (Wu et al., ICML'19)."""
 
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP, Linear
+from torch_geometric.nn import APPNP, Linear, MessagePassing
 
-__all__ = ["SGC"]
+from unweave.models.structure import bare, normalised, project, serves
+from unweave.sparse import matmul
+
+__all__ = ["SGC", "SparseAPPNP"]
 
 
 class SGC(nn.Module):
@@ -22,8 +25,27 @@ class SGC(nn.Module):
         super().__init__()
         self.config = {"in_channels": in_channels, "out_channels": out_channels, "steps": steps}
         self.linear = Linear(in_channels, out_channels, bias=False)
-        self.propagate = APPNP(K=steps, alpha=0.0)
+        self.propagate = SparseAPPNP(steps)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
-        return self.propagate(self.linear(x), edge_index, edge_weight)  # type: ignore[no-any-return]
+        h = project(x, self.linear.weight, given=True) if bare(self.linear) else self.linear(x)
+        return self.propagate(h, edge_index, edge_weight)  # type: ignore[no-any-return]
+
+
+class SparseAPPNP(APPNP):  # type: ignore[misc]
+    """PyG's layer without teleport, on a sparse matrix that is remembered with the graph: Âᴷ X."""
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(K=steps, alpha=0.0)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The layer's outputs, of the shape of x."""
+        if not serves(self, x, edge_index, edge_weight):
+            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+        matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
+        for _ in range(self.K):
+            x = matmul(matrix, x)
+        return x
