@@ -5,12 +5,14 @@ import copy
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.cases import CASES, Case
 from unweave.curvature import GaussNewton, Hessian
+from unweave.losses import cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Objective, flatten
+from unweave.objective import Objective, call, flatten
 from unweave.testing import small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -107,3 +109,53 @@ def test_training_is_repeatable_and_the_generator_is_left_alone() -> None:
         uw.train(model, data, seed=4, epochs=10)
     torch.testing.assert_close(flatten(models[0]), flatten(models[1]), rtol=1e-3, atol=1e-4)
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+class OnPyG(torch.nn.Module):
+    """PyG's own layers, which add self-loops anew in every call and so wait for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = GCNConv(8, 4), GCNConv(4, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.conv2(torch.tanh(self.conv1(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "gin", "gat", "pyg"])
+def test_what_is_recorded_gives_what_is_run(name: str) -> None:
+    data = small_graph().cuda()
+    model = (OnPyG() if name == "pyg" else uw.models.build(name, 8, 3)).cuda().eval()
+    decay = torch.full_like(flatten(model), 1e-3)
+    plain = Objective(model, data, cross_entropy, decay, call, Meter(torch.device("cuda")))
+    fast = Objective(model, data, cross_entropy, decay, call, Meter(torch.device("cuda")))
+    theta = flatten(model)
+    whether = fast.record(theta)
+    assert (whether == "yes") == (name != "pyg"), whether
+    for factor in (1.0, 0.5):
+        expected, found = plain.look(factor * theta), fast.look(factor * theta)
+        torch.testing.assert_close(found.outputs, expected.outputs)
+        torch.testing.assert_close(found.gradient(), expected.gradient(), rtol=1e-4, atol=1e-4)
+        assert found.value == pytest.approx(expected.value, rel=1e-5)
+    for kind in (GaussNewton, Hessian):
+        once, again = kind(plain.at(theta)), kind(plain.at(theta))
+        assert again.record() == "yes"  # a product runs along a graph that exists already
+        for v in (theta, torch.ones_like(theta)):
+            torch.testing.assert_close(again(v), once(v), rtol=1e-3, atol=1e-3)
+
+
+def test_a_receipt_says_whether_it_was_recorded() -> None:
+    data = small_graph().cuda()
+    for model, start in ((uw.models.GCN(8, 3), "yes"), (OnPyG(), "no: ")):
+        run = uw.train(model.cuda(), data, forgettable=True, weight_decay=1e-2)
+        done = run.forget(uw.draw("edges:0.05", data), steps=10)
+        assert done.receipts[-1].details["recorded"].startswith(start)
+
+
+def test_a_prepared_state_serves_an_ordinary_model_on_the_gpu() -> None:
+    model, data = trained()
+    there, graph = copy.deepcopy(model).cuda(), data.clone().cuda()
+    ready = uw.prepare(there, graph, weight_decay=1e-3)
+    done = uw.unlearn(there, graph, uw.draw("edges:0.05", data), weight_decay=1e-3, prepared=ready)
+    assert done.receipt.passes <= 10
+    assert done.receipt.residual_influence is not None

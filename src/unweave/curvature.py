@@ -5,12 +5,14 @@ with the number of products. A product costs two sweeps over the graph.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from unweave.errors import ModelError
-from unweave.objective import Point
+from unweave.objective import LOOKS, Point
+from unweave.recording import record
 
 __all__ = ["CURVATURES", "Curvature", "GaussNewton", "Hessian"]
 
@@ -24,11 +26,21 @@ class Curvature(ABC):
     def __init__(self, point: Point) -> None:
         self._point = point
         self._mu = point.objective.mu
+        self._product: Callable[[Tensor], tuple[Tensor, ...]] = lambda v: (self._loss_product(v),)
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector of the length of θ."""
         self._point.objective.meter.passes += 2
-        return self._loss_product(v) + self._mu * v
+        return self._product(v)[0] + self._mu * v
+
+    def record(self) -> str:
+        """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
+
+        Recording costs three products, so it pays for who will ask for a dozen.
+        """
+        self._product, whether = record(self._product, self._point.theta.detach())
+        self._point.objective.meter.passes += 2 * LOOKS if whether == "yes" else 0
+        return whether
 
     @abstractmethod
     def _loss_product(self, v: Tensor) -> Tensor:
@@ -65,7 +77,7 @@ class GaussNewton(Curvature):
         super().__init__(point)
         objective = point.objective
         objective.meter.passes += 1
-        self._outputs = point.outputs[objective.nodes]
+        self._outputs = point.outputs.index_select(0, objective.nodes)
         self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
         self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)
         self._leaf = self._outputs.detach().requires_grad_()

@@ -19,11 +19,15 @@ from torch_geometric.data import Data
 from unweave.errors import DataError, ModelError
 from unweave.losses import Loss
 from unweave.meter import Meter
+from unweave.recording import WARM_UP, record
 
 __all__ = ["Forward", "Objective", "Point", "WeightDecay", "call", "decay_vector", "flatten", "load_flat", "unflatten"]
 
 Forward = Callable[[nn.Module, Data], Tensor]
 WeightDecay = float | Mapping[str, float]
+
+LOOKS = WARM_UP + 1
+"""Looks that recording one takes."""
 
 
 def call(model: nn.Module, data: Data) -> Tensor:
@@ -109,7 +113,9 @@ class Objective:
         self.forward = forward
         self.meter = meter
         self.nodes: Tensor = data.train_mask.nonzero().flatten()
+        self._targets: Tensor = data.y[self.nodes]
         self.mu: Tensor = decay * self.nodes.numel()
+        self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
 
     def at(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ, keeping what derivatives need."""
@@ -121,7 +127,28 @@ class Objective:
 
     def look(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
-        return self.at(theta).settle()
+        if self._recorded is None:
+            return self.at(theta).settle()
+        self.meter.passes += 2
+        return Point(self, theta, self._recorded(theta))
+
+    def record(self, theta: Tensor) -> str:
+        """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
+
+        Recording costs three looks, so it pays for who will take a dozen.
+        """
+        if self._recorded is not None:
+            return "yes"
+
+        def look(theta: Tensor) -> tuple[Tensor, ...]:
+            point = self.at(theta).settle()
+            return point.outputs, point.losses, point.loss_gradient()
+
+        passes = self.meter.passes
+        found, whether = record(look, theta)
+        self._recorded = found if whether == "yes" else None
+        self.meter.passes = passes + (2 * LOOKS if whether == "yes" else 0)
+        return whether
 
     def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
         """L(θ) and ∇L(θ)."""
@@ -131,7 +158,7 @@ class Objective:
     def node_losses(self, outputs: Tensor) -> Tensor:
         """The loss of each training node."""
         try:
-            losses = self.loss(outputs[self.nodes], self.data.y[self.nodes])
+            losses = self.loss(outputs.index_select(0, self.nodes), self._targets)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(
                 f"the loss cannot take outputs of shape {tuple(outputs.shape)} with labels of shape "
@@ -160,9 +187,12 @@ class Point:
         losses: Loss of each training node.
     """
 
-    def __init__(self, objective: Objective, theta: Tensor) -> None:
+    def __init__(self, objective: Objective, theta: Tensor, found: tuple[Tensor, ...] | None = None) -> None:
         self.objective = objective
         self.theta = theta.detach().clone().requires_grad_()
+        if found is not None:
+            self.outputs, self.losses, self._slope = found
+            return
         model = objective.model.eval()
         self.outputs = functional_call(
             _Caller(model, objective.forward),

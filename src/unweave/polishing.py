@@ -114,12 +114,16 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
     theta = flatten(objective.model)
     value, gradient = objective.evaluate(theta)
     before, first = value, float(gradient.norm())
+    objective.record(theta)
     tolerance = TOLERANCE * first
     spent = products = 0
     smallest: float | None = None
     while spent < evaluations and float(gradient.norm()) > tolerance:
-        space = krylov(GaussNewton(objective.at(theta)), random_like(theta), products=PRODUCTS)
+        operator = GaussNewton(objective.at(theta))
+        operator.record()
+        space = krylov(operator, random_like(theta), products=PRODUCTS)
         curvature, products = space.low_rank(), products + space.products
+        del operator
         theta, found = minimise(
             objective.evaluate,
             theta,

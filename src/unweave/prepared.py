@@ -164,7 +164,9 @@ def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> floa
 
 def bend(point: Point) -> float:
     """The smallest Hessian eigenvalue that a short search meets, as a share of the largest."""
-    ends = krylov(Hessian(point), random_like(point.theta.detach()), products=BEND_PRODUCTS).values
+    products = Hessian(point)
+    products.record()
+    ends = krylov(products, random_like(point.theta.detach()), products=BEND_PRODUCTS).values
     return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
 
 
@@ -217,7 +219,9 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         reach = find_reach(model, lambda: objective.forward(model, data))
     objective.meter.passes += 1
     point = objective.at(theta)
-    curvature, gradient = low_rank(GaussNewton(point), theta, rank=rank), point.gradient()
+    products = GaussNewton(point)
+    products.record()
+    curvature, gradient = low_rank(products, theta, rank=rank), point.gradient()
     flat = stationarity(curvature, gradient, point.value) <= AT_MINIMUM
     found = Prepared(
         curvature=curvature,
@@ -234,7 +238,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
             reach=reach,
         ),
     )
-    del point
+    del point, products
     return replace(
         found,
         damping=0.0 if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature),

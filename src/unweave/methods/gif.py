@@ -22,6 +22,9 @@ AUTO_STEPS = 15
 DAMPED_STEPS = 4
 """Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
 
+WORTH_RECORDING = 8
+"""Gradients for which recording one of them as a CUDA graph pays."""
+
 CORRECTIONS = 7
 """Gradients spent on making one influence step good, on a model that is not at a minimum."""
 
@@ -192,6 +195,8 @@ class GIF(InfluenceStep):
         else:
             enough, most = ENOUGH * size, DAMPED_STEPS
             lowest = problem.remaining_value - DRIFT * float(start @ curvature.solve(start, delta)) / 2
+        most = most if self.steps == "auto" else self.steps
+        recorded = problem.remaining.record(problem.theta) if most >= WORTH_RECORDING else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []
 
         def evaluate(theta: Tensor) -> tuple[float, Tensor]:
@@ -207,7 +212,7 @@ class GIF(InfluenceStep):
             problem.remaining_value,
             start,
             lambda g: curvature.solve(g, delta),
-            evaluations=most if self.steps == "auto" else self.steps,
+            evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
             lowest=lowest,
         )
@@ -220,6 +225,7 @@ class GIF(InfluenceStep):
             "steps": found.steps,
             "evaluations": found.evaluations + 1,
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
+            **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         warnings = () if damping is None else _regime(problem)
         if found.gradient_norm > size:

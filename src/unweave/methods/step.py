@@ -137,6 +137,9 @@ class InfluenceStep(Method):
             return Outcome(problem.theta.clone(), details=details, warnings=(self.at_rest,))
         at = problem.at_remaining if self.graph == "remaining" else problem.at_original
         operator = CURVATURES[self.curvature](at)
+        recorded = operator.record()
+        if problem.meter.device.type == "cuda":
+            details["recorded"] = recorded
         if self.solver == "neumann":
             x, report = neumann(operator, v, scale=self._scale(operator, v), iterations=self.iterations or 100)
         elif self.damping is not None:
