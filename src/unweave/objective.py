@@ -6,6 +6,7 @@
 what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm with its running statistics.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -21,7 +22,18 @@ from unweave.losses import Loss
 from unweave.meter import Meter
 from unweave.recording import WARM_UP, record
 
-__all__ = ["Forward", "Objective", "Point", "WeightDecay", "call", "decay_vector", "flatten", "load_flat", "unflatten"]
+__all__ = [
+    "Forward",
+    "Objective",
+    "Point",
+    "WeightDecay",
+    "call",
+    "decay_vector",
+    "duplicate",
+    "flatten",
+    "load_flat",
+    "unflatten",
+]
 
 Forward = Callable[[nn.Module, Data], Tensor]
 WeightDecay = float | Mapping[str, float]
@@ -33,6 +45,19 @@ LOOKS = WARM_UP + 1
 def call(model: nn.Module, data: Data) -> Tensor:
     """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
     present = [key for key in ("edge_weight", "edge_attr") if data.get(key) is not None]
+    if present:
+        _refuse_unused(model, present)
+    try:
+        return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be called as model(x, edge_index): {error}; "
+            "pass forward=lambda model, data: …"
+        ) from error
+
+
+def _refuse_unused(model: nn.Module, present: list[str]) -> None:
+    """What the edges carry must be something that the module takes."""
     accepted = inspect.signature(model.forward).parameters
     anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
     unused = [key for key in present if key not in accepted and not anything]
@@ -41,13 +66,12 @@ def call(model: nn.Module, data: Data) -> Tensor:
             f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "
             f"argument, delete data.{unused[0]}, or pass forward=lambda model, data: …"
         )
-    try:
-        return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
-    except TypeError as error:
-        raise ModelError(
-            f"{type(model).__name__} cannot be called as model(x, edge_index): {error}; "
-            "pass forward=lambda model, data: …"
-        ) from error
+
+
+def duplicate(model: nn.Module) -> nn.Module:
+    """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
+    shared = {id(known): known for m in model.modules() if (known := getattr(m, "inspector", None)) is not None}
+    return copy.deepcopy(model, shared)
 
 
 def flatten(model: nn.Module) -> Tensor:

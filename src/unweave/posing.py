@@ -1,7 +1,5 @@
 """Pose the problem that a request makes of a trained model: all that is checked and found before anybody moves θ."""
 
-import copy
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -12,7 +10,7 @@ from unweave.losses import Loss
 from unweave.meter import Meter
 from unweave.methods.base import Problem
 from unweave.models import Shards
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, flatten
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, duplicate, flatten
 from unweave.prepared import Prepared
 from unweave.reach import Reach, find_reach
 from unweave.request import Request
@@ -68,7 +66,7 @@ def pose(
     with meter.phase("validate"):
         check_data(data)
         check_model(model, data)
-        own = copy.deepcopy(model).eval()
+        own = duplicate(model).eval()
         decay = decay_vector(own, weight_decay)
     with meter.phase("graph"):
         removal = remove(data, request)
@@ -106,7 +104,7 @@ def _pose_prepared(
     seen = prepared.seen
     assert seen is not None
     with meter.phase("graph"):
-        own = copy.deepcopy(model).eval()
+        own = duplicate(model).eval()
         removal = remove(data, request)
     with meter.phase("region"):
         check_classes(data, removal.data, loss, allow_class_loss)

@@ -1,6 +1,5 @@
 """What every request needs, computed once after training: the top of the curvature at θ0 and the gradient there."""
 
-import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from unweave.damping import rehearsed_damping
 from unweave.losses import Loss, cross_entropy
 from unweave.memo import Snapshot
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, flatten
+from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
 from unweave.reach import Reach, find_reach
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
@@ -189,7 +188,7 @@ def prepare(
         forward: How to call it.
         rank: Eigenpairs to keep.
     """
-    own = copy.deepcopy(model)
+    own = duplicate(model)
     return prepare_objective(checked_objective(own, data, weight_decay, loss, forward), flatten(own), rank=rank)
 
 

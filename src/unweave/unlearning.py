@@ -4,7 +4,6 @@ One entry for every method: it validates, carries the request out on the graph, 
 region, lets the method work, checks the result and writes the receipt.
 """
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -119,13 +118,14 @@ def unlearn(
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
-            new = _build(own, outcome)
+            digest = tensor_digest(own.named_parameters())
+            new = _load(own, outcome)
             notes += _refresh_statistics(new, removal.data, forward, outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = _quality(problem, outcome, point, local=how.local)
             digests = {
-                "digest_before": tensor_digest(own.named_parameters()),
+                "digest_before": digest,
                 "digest_after": tensor_digest(new.named_parameters()),
             }
     meter.seconds["total"] = sum(meter.seconds.values())
@@ -224,14 +224,13 @@ def _quality(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -
     }
 
 
-def _build(own: nn.Module, outcome: Outcome) -> nn.Module:
-    new = copy.deepcopy(own)
-    load_flat(new, outcome.theta)
+def _load(model: nn.Module, outcome: Outcome) -> nn.Module:
+    load_flat(model, outcome.theta)
     if outcome.buffers is not None:
-        buffers = dict(new.named_buffers())
+        buffers = dict(model.named_buffers())
         for name, value in outcome.buffers.items():
             buffers[name].copy_(value)
-    return new
+    return model
 
 
 def _refresh_statistics(model: nn.Module, data: Data, forward: Forward, outcome: Outcome) -> list[str]:

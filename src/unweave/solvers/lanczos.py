@@ -36,9 +36,8 @@ class LowRank:
 
     def solve(self, g: Tensor, damping: float = 0.0) -> Tensor:
         """The inverse, with ``damping`` added to every eigenvalue, times a vector."""
-        inside = self.vectors.T @ g
-        rest = g - self.vectors @ inside
-        return self.vectors @ (inside / (self.values + damping)) + rest / (REST * self.values[-1] + damping)
+        inside, rest = self.vectors.T @ g, REST * self.values[-1] + damping
+        return self.vectors @ (inside / (self.values + damping) - inside / rest) + g / rest
 
 
 @dataclass(frozen=True)
