@@ -23,7 +23,7 @@ from safetensors.torch import load as load_tensors, save as save_tensors
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._digest import document_digest, tensor_digest
+from unweave._digest import document_digest, graph_digest
 from unweave.data import load
 from unweave.errors import RequestError, RunError
 from unweave.fitting import Recipe
@@ -202,12 +202,12 @@ class Run:
             "remained"
         )
         known = config["data"]["digest"]
-        for request in requests if _data_digest(graph) != known else []:
+        for request in requests if graph_digest(graph) != known else []:
             try:
                 graph = remove(graph, request).data
             except RequestError as error:
                 raise wrong from error
-        if _data_digest(graph) != known:
+        if graph_digest(graph) != known:
             raise wrong
         try:
             module.load_state_dict(load_tensors(files["weights.safetensors"]))
@@ -231,7 +231,7 @@ class Run:
                 "name": self.data.get("name"),
                 "split_seed": self.data.get("split_seed"),
                 "nodes": int(self.data.num_nodes),
-                "digest": _data_digest(self.data),
+                "digest": graph_digest(self.data),
             },
             "model": {
                 "name": name or type(self.model).__qualname__,
@@ -336,13 +336,6 @@ def _move(staging: Path, path: Path) -> None:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _data_digest(data: Data) -> str:
-    """Identify a graph by all that training may look at; labels of test nodes are not read."""
-    used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
-    tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, torch.Tensor) and k != "y"]
-    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])
 
 
 def _name(loss: Loss) -> str:
