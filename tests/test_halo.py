@@ -59,9 +59,9 @@ class Weighted(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()
         make = {
-            "gcn": lambda i, o: GCNConv(i, o),
+            "gcn": GCNConv,
             "cheb": lambda i, o: ChebConv(i, o, K=2),
-            "graph": lambda i, o: GraphConv(i, o),
+            "graph": GraphConv,
             "gine": lambda i, o: GINEConv(nn.Linear(i, o), edge_dim=2),
         }[kind]
         self.first, self.second, self.kind = make(3, 4), make(4, 2), kind
@@ -77,7 +77,8 @@ class Weighted(nn.Module):
 @pytest.mark.parametrize("kind", ["gcn", "cheb", "graph", "gine"])
 def test_halos_with_weights_and_attributes_of_edges(kind: str, directed: bool) -> None:
     data = multigraph(directed=directed, weighted=True)
-    data.x, data.edge_weight, data.edge_attr = data.x[:, :3].double(), data.edge_weight.double(), data.edge_attr.double()
+    data.x = data.x[:, :3]
+    data = data.apply(lambda t: t.double() if t.is_floating_point() else t)
     torch.manual_seed(0)
     model = Weighted(kind).double().eval()
     reach = find_reach(model, lambda: call(model, data))

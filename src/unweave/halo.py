@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from unweave.graph import MASKS, attributes
 from unweave.reach import Reach
-from unweave.view import GraphView, Taken, among
+from unweave.view import GraphView, Taken, among, edge_values
 
 __all__ = ["BORDERS", "Border", "Halo", "affected", "halo"]
 
@@ -34,7 +34,8 @@ class Halo:
         ends: Their ends, as positions in ``nodes``.
         rim: Ids of the edges that only make up the degrees at the rim.
         rim_ends: Their ends; the position after the last is the node that stands in.
-        merged: Whether those are drawn into one edge a node.
+        merged: How many nodes, the last ones, get one edge for all those that they have beside loops.
+        into: Whether edges bring messages to their target.
     """
 
     nodes: Tensor
@@ -43,21 +44,22 @@ class Halo:
     ends: Tensor
     rim: Tensor
     rim_ends: Tensor
-    merged: bool
+    merged: int
+    into: bool
 
     def data(self, view: GraphView) -> Data:
         """The part as a graph of its own, as it is in a view that lacks nothing the halo was not made with.
 
         Its training nodes are those among the roots.
         """
-        base, device = view.base, self.nodes.device
-        stand_in = int(self.rim.numel() > 0)
+        base = view.base
+        stand_in = int(self.rim.numel() + self.merged > 0)
         part = Data(num_nodes=self.nodes.numel() + stand_in)
         ids, ends = self._edges(view)
         lost, unlabelled = among(self.nodes, view.nodes), among(self.nodes, view.unlabelled)
         of_nodes, of_edges = attributes(base)
         for key, value in base.to_dict().items():
-            if key in ("edge_index", "num_nodes") or (key == "edge_weight" and self.merged):
+            if key in ("edge_index", "num_nodes"):
                 continue
             if key == "x":
                 part.x = _padded(view.features(self.nodes), stand_in)
@@ -82,8 +84,11 @@ class Halo:
                 part[key] = value
         part.train_mask[self.roots :] = False
         if self.merged:
-            ends, part.edge_weight = self._drawn_together(view, ids, ends)
-        part.edge_index = ends.to(device)
+            drawn, weight = self._drawn_together(view)
+            ends = torch.cat([ends, drawn], dim=1)
+            inner = edge_values(base.get("edge_weight"), base.edge_index, ids)
+            part.edge_weight = torch.cat([inner, weight]).to(base.get("edge_weight", base.x).dtype)
+        part.edge_index = ends
         return part
 
     def _edges(self, view: GraphView) -> tuple[Tensor, Tensor]:
@@ -93,21 +98,22 @@ class Halo:
         left = ~among(ids, view.gone)
         return ids[left], ends[:, left]
 
-    def _drawn_together(self, view: GraphView, ids: Tensor, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """One edge to each node of the rim that weighs as much as all that the stand-in stands for."""
-        weight = view.base.get("edge_weight")
-        weight = torch.ones(ids.numel(), dtype=view.base.x.dtype, device=ids.device) if weight is None else weight[ids]
-        stand_in = self.nodes.numel()
-        outside = (ends == stand_in).any(dim=0)
-        targets = ends[:, outside]
-        known = targets.min(dim=0).values  # the stand-in has the largest position
-        total = torch.zeros(stand_in, dtype=weight.dtype, device=ids.device).index_add_(0, known, weight[outside])
-        count = torch.zeros(stand_in, dtype=torch.long, device=ids.device).index_add_(0, known, torch.ones_like(known))
-        at = count.nonzero().flatten()
-        away = torch.full_like(at, stand_in)
-        inward = not targets.numel() or int(targets[0, 0]) == stand_in
-        drawn = torch.stack([away, at] if inward else [at, away])
-        return torch.cat([ends[:, ~outside], drawn], dim=1), torch.cat([weight[~outside], total[at]])
+    def _drawn_together(self, view: GraphView) -> tuple[Tensor, Tensor]:
+        """One edge to each node of the rim, from the stand-in, that weighs as much as all that are left there."""
+        rim, first = self.nodes[-self.merged :], self.nodes.numel() - self.merged
+        side = view.index.into if self.into else view.index.out
+        degree, weight = side.degree[rim], side.weight[rim]
+        if view.gone.numel():
+            ends = view.base.edge_index[:, view.gone]
+            ends, other = ends[int(self.into)], ends[1 - int(self.into)]
+            here = among(ends, rim) & (ends != other)
+            at = torch.searchsorted(rim, ends[here])
+            values = edge_values(view.base.get("edge_weight"), view.base.edge_index, view.gone[here])
+            degree.index_add_(0, at, torch.full_like(at, -1))
+            weight.index_add_(0, at, -values)
+        at = degree.nonzero().flatten()
+        away = torch.full_like(at, self.nodes.numel())
+        return torch.stack([away, at + first] if self.into else [at + first, away]), weight[at]
 
 
 def affected(view: GraphView, taken: Taken, reach: Reach) -> tuple[Tensor, tuple[int, ...]]:
@@ -147,27 +153,28 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
         border: How the rim comes to its degrees; ``"none"`` where these do not count.
     """
     into = reach.flow == "source_to_target"
-    layers, edges, known = [roots], [], roots.sort().values
+    layers, edges = [roots], []
     receivers: list[Tensor] = []
     senders: list[Tensor] = []
-    for _ in range(reach.steps or 0):
-        which, ids, others = view.edges_at(layers[-1], into=into)
-        edges.append(ids)
-        receivers.append(which + sum(layer.numel() for layer in layers[:-1]))
-        senders.append(others)
-        layers.append(_new(others, known))
-        known = torch.cat([known, layers[-1]]).sort().values
+    with view.index.noting(layers) as place:
+        place[roots] = torch.arange(roots.numel(), device=roots.device)
+        count = roots.numel()
+        for _ in range(reach.steps or 0):
+            which, ids, others = view.edges_at(layers[-1], into=into)
+            edges.append(ids)
+            receivers.append(which + count - layers[-1].numel())
+            layers.append(_first_met(others, place))
+            place[layers[-1]] = torch.arange(layers[-1].numel(), device=roots.device) + count
+            count += layers[-1].numel()
+            senders.append(place[others])
+        loops = view.index.loops[_places(view.index.loop_nodes, layers[-1])] if border == "merged" else roots[:0]
+        loops = loops[~among(loops, view.gone)]
+        loop_ends = place[view.base.edge_index[:, loops]]
     nodes = torch.cat(layers)
-    order = nodes.argsort()
-    place = nodes[order]
-
-    def positions(ids: Tensor) -> Tensor:
-        return order[torch.searchsorted(place, ids)]
-
     none = roots[:0]
-    heard, said = torch.cat([none, *receivers]), positions(torch.cat([none, *senders]))
-    rim, rim_ends = none, torch.stack([none, none])
-    if border != "none":
+    heard, said = torch.cat([none, *receivers]), torch.cat([none, *senders])
+    rim, rim_ends = loops, loop_ends
+    if border in ("into", "both"):
         rim, rim_ends = _rim(view, layers[-1], nodes, torch.cat([none, *edges]), into=into, both=border == "both")
     return Halo(
         nodes=nodes,
@@ -176,7 +183,8 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
         ends=torch.stack([said, heard] if into else [heard, said]),
         rim=rim,
         rim_ends=rim_ends,
-        merged=border == "merged",
+        merged=layers[-1].numel() if border == "merged" else 0,
+        into=into,
     )
 
 
@@ -196,6 +204,22 @@ def _rim(
     which, more = which[extra], more[extra]
     away = torch.full_like(which, stand_in)
     return torch.cat([ids, more]), torch.cat([ends, torch.stack([which, away] if into else [away, which])], dim=1)
+
+
+def _places(known: Tensor, ids: Tensor) -> Tensor:
+    """Where in a sorted vector some ids stand, each as often as it is there."""
+    first = torch.searchsorted(known, ids)
+    count = torch.searchsorted(known, ids, right=True) - first
+    which = torch.repeat_interleave(torch.arange(ids.numel(), device=ids.device), count)
+    return torch.arange(which.numel(), device=ids.device) + (first - count.cumsum(0) + count)[which]
+
+
+def _first_met(ids: Tensor, place: Tensor) -> Tensor:
+    """The ids that have no place yet, once each, sorted; they must be given one."""
+    ids = ids[place[ids] < 0]
+    number = torch.arange(ids.numel(), device=ids.device)
+    place[ids] = number  # of equal ids one remains
+    return ids[place[ids] == number].sort().values
 
 
 def _new(ids: Tensor, known: Tensor) -> Tensor:

@@ -5,8 +5,12 @@ labels; taking more away costs as much as what goes has edges, whatever the size
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import Lock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +21,7 @@ from unweave.graph import MASKS, canonical, counts, mask_of, named_edges, remain
 from unweave.memo import remembered
 from unweave.request import ALL, Request
 
-__all__ = ["GraphIndex", "GraphView", "Side", "Taken", "among", "as_view"]
+__all__ = ["GraphIndex", "GraphView", "Side", "Taken", "among", "as_view", "edge_values"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +32,15 @@ class Side:
         start: Where the edges of each node begin, ``[nodes + 1]``.
         edge: Their ids.
         other: Their other ends.
+        degree: How many of each node are no loops.
+        weight: The sum of the weights of those.
     """
 
     start: Tensor
     edge: Tensor
     other: Tensor
+    degree: Tensor
+    weight: Tensor
 
     def at(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The edges of some nodes: the position of each one's node among those given, its id and its other end."""
@@ -50,12 +58,35 @@ class GraphIndex:
     Attributes:
         out: By source.
         into: By target.
+        loops: Ids of the edges from a node to itself, by node.
+        loop_nodes: Those nodes, sorted.
+        slate: A place to note something of each node, −1 everywhere while nobody does; see :meth:`noting`.
         asymmetric: Pairs of nodes whose edges differ by direction, in number or ``edge_weight``; 0 if undirected.
     """
 
     out: Side
     into: Side
+    loops: Tensor
+    loop_nodes: Tensor
+    slate: Tensor
     asymmetric: int
+    lock: Any = field(default_factory=Lock)
+
+    @contextmanager
+    def noting(self, wiped: list[Tensor]) -> Iterator[Tensor]:
+        """The slate, for one user at a time: lookups by node without sorting and without clearing all of it.
+
+        Args:
+            wiped: Filled by the user with the ids of all nodes noted, which are wiped off at the end.
+        """
+        with self.lock:
+            try:
+                yield self.slate
+            except BaseException:
+                self.slate.fill_(-1)
+                raise
+            for nodes in wiped:
+                self.slate[nodes] = -1
 
 
 @dataclass(frozen=True)
@@ -245,7 +276,7 @@ class GraphView:
             low, high = ends.min(dim=0).values, ends.max(dim=0).values
             pair = low * self.size + high
             close = among(pair, torch.unique(pair[drop]))
-            values = _weights(self.base.get("edge_weight"), self.base.edge_index, found)
+            values = edge_values(self.base.get("edge_weight"), self.base.edge_index, found)
             for part, sign in ((close, -1), (close & ~drop, 1)):
                 asymmetric += sign * _asymmetric_pairs(ends[0, part], ends[1, part], values[part], self.size)
         return ends[:, drop], found[drop], asymmetric
@@ -278,21 +309,34 @@ def among(ids: Tensor, known: Tensor) -> Tensor:
 def graph_index(edge_index: Tensor, edge_weight: Tensor | None, size: int) -> GraphIndex:
     """Sort the edges of a graph by either end."""
     row, col = edge_index
-    values = _weights(edge_weight, edge_index, None)
-    return GraphIndex(_side(row, col, size), _side(col, row, size), _asymmetric_pairs(row, col, values, size))
+    values = edge_values(edge_weight, edge_index, None)
+    loops = (row == col).nonzero().flatten()
+    loops = loops[row[loops].argsort(stable=True)]
+    return GraphIndex(
+        out=_side(row, col, values, size),
+        into=_side(col, row, values, size),
+        loops=loops,
+        loop_nodes=row[loops],
+        slate=torch.full((size,), -1, device=row.device),
+        asymmetric=_asymmetric_pairs(row, col, values, size),
+    )
 
 
-def _side(key: Tensor, other: Tensor, size: int) -> Side:
+def _side(key: Tensor, other: Tensor, values: Tensor, size: int) -> Side:
     edge = key.argsort(stable=True)
     start = torch.zeros(size + 1, dtype=torch.long, device=key.device)
     start[1:] = torch.bincount(key, minlength=size).cumsum(0)
-    return Side(start, edge, other[edge])
+    apart = key != other
+    degree = torch.bincount(key[apart], minlength=size)
+    weight = torch.bincount(key[apart], values[apart], minlength=size)
+    return Side(start, edge, other[edge], degree, weight)
 
 
-def _weights(edge_weight: Tensor | None, edge_index: Tensor, chosen: Tensor | None) -> Tensor:
+def edge_values(edge_weight: Tensor | None, edge_index: Tensor, chosen: Tensor | None) -> Tensor:
+    """The weights of all edges, or of those chosen by id, as one number each; 1 where there are none."""
     count = edge_index.size(1) if chosen is None else chosen.numel()
     if edge_weight is None or not count:
-        return torch.zeros(count, dtype=torch.float64, device=edge_index.device)
+        return torch.ones(count, dtype=torch.float64, device=edge_index.device)
     weight = edge_weight if chosen is None else edge_weight[chosen]
     return weight.reshape(count, -1)[:, 0].to(torch.float64)
 
