@@ -9,9 +9,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import unweave as uw
+from unweave.adjacency import graph_index
 from unweave.graph import is_undirected, remove
 from unweave.testing import small_graph
-from unweave.view import GraphView, graph_index
+from unweave.view import GraphView
 
 
 def multigraph(*, directed: bool, weighted: bool) -> Data:

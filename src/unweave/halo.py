@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave.adjacency import among, edge_values
 from unweave.graph import MASKS, attributes
 from unweave.reach import Reach
-from unweave.view import GraphView, Taken, among, edge_values
+from unweave.view import GraphView, Taken
 
 __all__ = ["BORDERS", "Border", "Halo", "affected", "halo"]
 

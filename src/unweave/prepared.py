@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.curvature import GaussNewton, Hessian
+from unweave.locality import Locality, find_locality
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, flatten
@@ -21,6 +22,7 @@ from unweave.validation import check_data, check_deterministic, check_labels, ch
 __all__ = [
     "AT_MINIMUM",
     "SADDLE",
+    "Pending",
     "Prepared",
     "bend",
     "check_calls",
@@ -41,6 +43,21 @@ BEND_PRODUCTS = 20
 
 
 @dataclass(frozen=True)
+class Pending:
+    """Deferred requests whose answer nobody has checked on the whole graph yet.
+
+    Attributes:
+        requests: How many.
+        pull: The sum of their v, each taken where the one before had led.
+        kept: The share of the training nodes that remain.
+    """
+
+    requests: int
+    pull: Tensor
+    kept: float
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The state that makes a request cheap. It still depends on everything the model was trained on.
 
@@ -54,6 +71,8 @@ class Prepared:
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
+        locality: What deferred requests rest on.
+        pending: Deferred requests since gradient and objective were computed.
     """
 
     curvature: LowRank
@@ -64,6 +83,8 @@ class Prepared:
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
+    locality: Locality | None = None
+    pending: Pending | None = None
 
     @property
     def stationarity(self) -> float:
@@ -76,14 +97,18 @@ class Prepared:
         return self.stationarity <= AT_MINIMUM and self.bend >= SADDLE
 
     def to(self, device: torch.device) -> "Prepared":
-        """The same state on another device."""
+        """The same state on another device; the graph it knows stays where it is."""
         curvature = LowRank(self.curvature.values.to(device), self.curvature.vectors.to(device))
-        return replace(self, curvature=curvature, gradient=self.gradient.to(device))
+        pending = self.pending and replace(self.pending, pull=self.pending.pull.to(device))
+        return replace(self, curvature=curvature, gradient=self.gradient.to(device), pending=pending)
 
     def to_files(self) -> dict[str, bytes]:
         """The state as two files of a run."""
         tensors = {"values": self.curvature.values, "vectors": self.curvature.vectors, "gradient": self.gradient}
         facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
+        facts["locality"] = self.locality and self.locality.to_dict()
+        facts["pending"] = self.pending and {"requests": self.pending.requests, "kept": self.pending.kept}
+        tensors |= {} if self.pending is None else {"pull": self.pending.pull}
         return {
             "prepared.safetensors": save({key: value.cpu().contiguous() for key, value in tensors.items()}),
             "prepared.json": (json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(),
@@ -94,17 +119,33 @@ class Prepared:
         """Read what :meth:`to_files` wrote."""
         tensors, facts = load(files["prepared.safetensors"]), json.loads(files["prepared.json"])
         curvature = LowRank(tensors["values"], tensors["vectors"])
-        return cls(curvature, tensors["gradient"], **{key: facts[key] for key in FACTS})
+        locality, pending = facts.get("locality"), facts.get("pending")
+        return cls(
+            curvature,
+            tensors["gradient"],
+            **{key: facts[key] for key in FACTS},
+            locality=locality and Locality.from_dict(locality),
+            pending=pending and Pending(pull=tensors["pull"], **pending),
+        )
 
     def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
-        """The state for a model that has just forgotten: the curvature is kept and is one request older."""
+        """The state for a model that has just forgotten: the curvature is kept and is one request older.
+
+        It knows no graph until it is told (:meth:`on`).
+        """
         return replace(
             self,
             gradient=gradient,
             objective=objective,
             parameters=tensor_digest(model.named_parameters()),
             age=self.age + 1,
+            locality=self.locality and replace(self.locality, graph=None),
+            pending=None,
         )
+
+    def on(self, data: Data, loss: Loss) -> "Prepared":
+        """The same state for a graph that is known to be the one it belongs to."""
+        return replace(self, locality=self.locality and self.locality.on(data, loss))
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:
@@ -164,8 +205,10 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     start, passes = objective.meter.now(), objective.meter.passes
     point = objective.at(theta)
     curvature = low_rank(GaussNewton(point), theta, rank=rank)
+    locality = find_locality(objective)
     return Prepared(
         curvature=curvature,
+        locality=locality,
         bend=bend(point),
         gradient=point.gradient(),
         objective=point.value,
