@@ -49,11 +49,13 @@ class Pending:
     Attributes:
         requests: How many.
         pull: The sum of their v, each taken where the one before had led.
+        step: How far they have moved the parameters.
         kept: The share of the training nodes that remain.
     """
 
     requests: int
     pull: Tensor
+    step: Tensor
     kept: float
 
 
@@ -99,7 +101,9 @@ class Prepared:
     def to(self, device: torch.device) -> "Prepared":
         """The same state on another device; the graph it knows stays where it is."""
         curvature = LowRank(self.curvature.values.to(device), self.curvature.vectors.to(device))
-        pending = self.pending and replace(self.pending, pull=self.pending.pull.to(device))
+        pending = self.pending and replace(
+            self.pending, pull=self.pending.pull.to(device), step=self.pending.step.to(device)
+        )
         return replace(self, curvature=curvature, gradient=self.gradient.to(device), pending=pending)
 
     def to_files(self) -> dict[str, bytes]:
@@ -108,7 +112,7 @@ class Prepared:
         facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
         facts["locality"] = self.locality and self.locality.to_dict()
         facts["pending"] = self.pending and {"requests": self.pending.requests, "kept": self.pending.kept}
-        tensors |= {} if self.pending is None else {"pull": self.pending.pull}
+        tensors |= {} if self.pending is None else {"pull": self.pending.pull, "step": self.pending.step}
         return {
             "prepared.safetensors": save({key: value.cpu().contiguous() for key, value in tensors.items()}),
             "prepared.json": (json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(),
@@ -125,7 +129,7 @@ class Prepared:
             tensors["gradient"],
             **{key: facts[key] for key in FACTS},
             locality=locality and Locality.from_dict(locality),
-            pending=pending and Pending(pull=tensors["pull"], **pending),
+            pending=pending and Pending(pull=tensors["pull"], step=tensors["step"], **pending),
         )
 
     def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
