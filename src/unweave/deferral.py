@@ -4,8 +4,9 @@ With B the prepared curvature, v the gradient of the forgotten loss and g the gr
 
     θ̂ = θ0 + (B + δI)⁻¹(v − (1 − n'/n) g)
 
-with the smallest kept eigenvalue of B as δ, and without g, where training ended at a minimum. It solves the local problem of the request and leaves g alone: a single edge pulls far less than what the best training
-leaves, and a step that also follows g says more about the training than about the edge.
+with the smallest kept eigenvalue of B as δ, and without g, where training ended at a minimum. It solves the local
+problem of the request and leaves g alone: a single edge pulls far less than what the best training leaves, and a step
+that also follows g says more about the training than about the edge.
 
 Nothing here looks at the whole graph, so nobody knows yet how well the step solved its problem. One evaluation on the
 remaining graph tells (:func:`settle`), for all the requests since the last one.
@@ -38,8 +39,9 @@ __all__ = ["BEYOND", "Deferred", "forget_locally", "settle"]
 
 CAUTION = 10.0
 """Times the least damping of a step that is checked, as low-rank curvature is all there is and nobody looks. Of 1, 3,
-10 and 30, measured on single edges and nodes (GCN and SGC on Cora, all four models on the embedded graph), 10 was the
-least with which none was clearly worse than nothing: a GAT closed −0.23 of a gap with 1, −0.11 with 3, +0.09 with 10."""
+10 and 30, measured on single edges and nodes (GCN and SGC on Cora, GCN, SGC, GAT on the embedded graph), 10 was the
+least with which none was clearly worse than nothing: a GAT closed −0.23 of a gap with 1, −0.11 with 3, +0.09 with 10.
+"""
 
 FLOOR = 1.0
 """Times the smallest kept eigenvalue: the damping at a minimum. Of 0, ½, 1, 2, 5 and more (forgettable GCN on the
