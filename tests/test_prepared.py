@@ -92,7 +92,7 @@ def test_the_state_goes_on_with_the_next_request(trained: uw.Run, ready: uw.Prep
         uw.unlearn(first.model, first.data, request, weight_decay=DECAY, prepared=ready)
 
 
-def test_running_statistics_that_moved_are_noticed(data: Data) -> None:
+def test_a_model_with_running_statistics_is_always_looked_at_anew(data: Data) -> None:
     class Normalised(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -103,9 +103,20 @@ def test_running_statistics_that_moved_are_noticed(data: Data) -> None:
 
     run = uw.train(Normalised(), data, epochs=20)
     ready = uw.prepare(run.model, data, weight_decay=DECAY)
-    assert ready.serves(run.model, data, DECAY, run.loss, run.forward)
-    run.model.norm.module.running_mean += 1
     assert not ready.serves(run.model, data, DECAY, run.loss, run.forward)
+    run.model.norm.module.running_mean += 1
+    with pytest.raises(uw.MethodError, match="belongs to another objective"):
+        uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=DECAY, prepared=ready)
+
+
+def test_another_function_of_the_same_name_is_noticed(trained: uw.Run, data: Data) -> None:
+    plain, negated = (lambda model, data, sign=sign: sign * model(data.x, data.edge_index) for sign in (1, -1))
+    ready = uw.prepare(trained.model, data, weight_decay=DECAY, forward=plain)
+    assert ready.serves(trained.model, data, DECAY, trained.loss, plain)
+    with pytest.raises(uw.MethodError, match="belongs to another objective"):
+        uw.unlearn(
+            trained.model, data, uw.draw("edges:0.05", data), weight_decay=DECAY, forward=negated, prepared=ready
+        )
 
 
 def test_the_rehearsed_damping_is_at_least_what_spectrum_and_training_allow(

@@ -5,9 +5,11 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-__all__ = ["canonical_json", "document_digest", "tensor_digest"]
+__all__ = ["canonical_json", "document_digest", "graph_digest", "tensor_digest"]
 
 
 def canonical_json(document: Any) -> str:
@@ -28,3 +30,10 @@ def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
         sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
         sha.update(array.tobytes())
     return sha.hexdigest()
+
+
+def graph_digest(data: Data) -> str:
+    """Identify a graph by all that training may look at; labels of test nodes are not read."""
+    used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
+    tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, Tensor) and k != "y"]
+    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])

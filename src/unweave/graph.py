@@ -17,7 +17,21 @@ from unweave.errors import EmptyRequestError, RequestError
 from unweave.reach import Reach
 from unweave.request import ALL, Request
 
-__all__ = ["MASKS", "Region", "Removal", "hops_from", "influenced_region", "is_undirected", "remove"]
+__all__ = [
+    "MASKS",
+    "Region",
+    "Removal",
+    "attributes",
+    "canonical",
+    "counts",
+    "hops_from",
+    "influenced_region",
+    "is_undirected",
+    "mask_of",
+    "named_edges",
+    "remaining",
+    "remove",
+]
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -49,14 +63,7 @@ class Removal:
     @property
     def counts(self) -> dict[str, int]:
         """How much was removed, in the terms of the graph."""
-        pairs = self.edges.sort(dim=0).values if self.undirected else self.edges
-        return {
-            "nodes": self.nodes.numel(),
-            "edges": torch.unique(pairs, dim=1).size(1) if pairs.numel() else 0,
-            "stored_edges": self.edges.size(1),
-            "feature_rows": self.features.numel(),
-            "labels": self.labels.numel(),
-        }
+        return counts(self.edges, self.nodes, self.features, self.labels, undirected=self.undirected)
 
 
 @dataclass(frozen=True)
@@ -99,11 +106,11 @@ def remove(data: Data, request: Request) -> Removal:
     """
     size, device = data.num_nodes, data.edge_index.device
     undirected = is_undirected(data)
-    request = _canonical(request, data, undirected)
+    request = canonical(request, data, undirected)
     nodes = torch.tensor(request.nodes, dtype=torch.long, device=device)
-    gone = _mask(nodes, size)
+    gone = mask_of(nodes, size)
     row, col = data.edge_index
-    drop = gone[row] | gone[col] | _named_edges(data, request, undirected)
+    drop = gone[row] | gone[col] | named_edges(data, request, undirected)
 
     x = data.x
     feature_nodes = torch.zeros(size, dtype=torch.bool, device=device)
@@ -114,7 +121,7 @@ def remove(data: Data, request: Request) -> Removal:
             x[node, slice(None) if columns == ALL else list(columns)] = 0
         feature_nodes = (x != data.x).flatten(1).any(dim=1)
 
-    unlabelled = gone | _mask(torch.tensor(request.labels, dtype=torch.long, device=device), size)
+    unlabelled = gone | mask_of(torch.tensor(request.labels, dtype=torch.long, device=device), size)
     in_use = torch.stack([data[name] for name in MASKS if data.get(name) is not None]).any(dim=0)
     label_nodes = unlabelled & in_use
     if not (bool(drop.any()) or bool(feature_nodes.any()) or bool(label_nodes.any())):
@@ -123,11 +130,11 @@ def remove(data: Data, request: Request) -> Removal:
             "the edges, features and labels it names are already gone; there is nothing to forget"
         )
     edges = data.edge_index[:, drop]
-    touched = unlabelled | _mask(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
+    touched = unlabelled | mask_of(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
     touched[torch.tensor(request.edges, dtype=torch.long, device=device).flatten()] = True
     return Removal(
         request=request,
-        data=_remaining(data, x, ~drop, gone, unlabelled),
+        data=remaining(data, x, ~drop, gone, unlabelled),
         undirected=undirected,
         edges=edges,
         nodes=nodes,
@@ -156,7 +163,7 @@ def influenced_region(data: Data, removal: Removal, reach: Reach) -> Region:
         return Region(mask, (size,), reach)
     source, target = data.edge_index if reach.flow == "source_to_target" else data.edge_index.flip(0)
     receivers = removal.edges[1 if reach.flow == "source_to_target" else 0]
-    mask = _mask(removal.features, size) | _mask(removal.nodes, size)
+    mask = mask_of(removal.features, size) | mask_of(removal.nodes, size)
     if reach.normalised:
         mask[removal.edges.flatten()] = True
     sizes = [int(mask.sum())]
@@ -177,12 +184,25 @@ def hops_from(data: Data, start: Tensor, flow: str) -> Tensor:
     front, step = start, 0
     while bool(front.any()):
         step += 1
-        front = _mask(target[front[source]], start.numel()) & (hops < 0)
+        front = mask_of(target[front[source]], start.numel()) & (hops < 0)
         hops[front] = step
     return hops
 
 
-def _canonical(request: Request, data: Data, undirected: bool) -> Request:
+def counts(edges: Tensor, nodes: Tensor, features: Tensor, labels: Tensor, *, undirected: bool) -> dict[str, int]:
+    """How much was removed: stored edges ``[2, m]``, ids of nodes deleted, without features and without a label."""
+    pairs = edges.sort(dim=0).values if undirected else edges
+    return {
+        "nodes": nodes.numel(),
+        "edges": torch.unique(pairs, dim=1).size(1) if pairs.numel() else 0,
+        "stored_edges": edges.size(1),
+        "feature_rows": features.numel(),
+        "labels": labels.numel(),
+    }
+
+
+def canonical(request: Request, data: Data, undirected: bool) -> Request:
+    """A request whose every id is in the graph, with undirected edges as ``u <= v``."""
     size, width = data.num_nodes, data.x.size(1)
     named: list[tuple[str, Sequence[int]]] = [
         ("nodes", request.nodes),
@@ -211,7 +231,8 @@ def _canonical(request: Request, data: Data, undirected: bool) -> Request:
     return replace(request, edges=tuple(ordered))
 
 
-def _named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
+def named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
+    """Mask of the stored edges that a request names; an edge that is not there is refused."""
     keys = _keys(data.edge_index[0], data.edge_index[1], data.num_nodes)
     if not request.edges:
         return torch.zeros_like(keys, dtype=torch.bool)
@@ -228,31 +249,35 @@ def _named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
     return torch.isin(keys, wanted)
 
 
-def _remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Tensor) -> Data:
+def remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Tensor) -> Data:
     """A shallow copy of ``data`` in which only what changes is new memory."""
-    remaining = copy.copy(data)
+    left = copy.copy(data)
+    of_nodes, of_edges = attributes(data)
     if not bool(keep.all()):
-        for key in data.edge_attrs():
+        for key in of_edges:
             value = data[key]
-            remaining[key] = value.index_select(data.__cat_dim__(key, value), keep.nonzero().flatten())
-    for key in data.node_attrs():
+            if isinstance(value, list | tuple):
+                left[key] = [entry for entry, stays in zip(value, keep.tolist(), strict=True) if stays]
+            else:
+                left[key] = value.index_select(data.__cat_dim__(key, value), keep.nonzero().flatten())
+    for key in of_nodes:
         value = data[key]
         if isinstance(value, list | tuple):
-            remaining[key] = [None if lost else entry for entry, lost in zip(value, gone.tolist(), strict=True)]
+            left[key] = [None if lost else entry for entry, lost in zip(value, gone.tolist(), strict=True)]
         elif key == "x":
-            remaining.x = x
+            left.x = x
         elif key in MASKS and bool(unlabelled.any()):
-            remaining[key] = value & ~unlabelled
+            left[key] = value & ~unlabelled
         elif key == "y" and bool(unlabelled.any()):
-            remaining.y = value.clone()
+            left.y = value.clone()
             missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
-            remaining.y[unlabelled] = missing
+            left.y[unlabelled] = missing
         elif key not in MASKS and key != "y" and bool(gone.any()):
-            remaining[key] = value.clone()
-            remaining[key][gone] = 0
+            left[key] = value.clone()
+            left[key][gone] = 0
     # PyG would otherwise infer the number of nodes from whatever tensor it finds first.
-    remaining.num_nodes = data.num_nodes
-    return remaining
+    left.num_nodes = data.num_nodes
+    return left
 
 
 def _sorted_pairs(row: Tensor, col: Tensor, values: Tensor, size: int) -> tuple[Tensor, Tensor]:
@@ -266,7 +291,18 @@ def _keys(row: Tensor, col: Tensor, size: int) -> Tensor:
     return row * size + col
 
 
-def _mask(ids: Tensor, size: int) -> Tensor:
+def attributes(data: Data) -> tuple[list[str], list[str]]:
+    """Names of the attributes of nodes and of edges; where there are as many of both, the name decides for PyG."""
+    of_nodes, of_edges = data.node_attrs(), data.edge_attrs()
+    both = set(of_nodes) & set(of_edges)
+    return (
+        [key for key in of_nodes if key not in both or "edge" not in key],
+        [key for key in of_edges if key not in both or "edge" in key],
+    )
+
+
+def mask_of(ids: Tensor, size: int) -> Tensor:
+    """Ids as a mask."""
     mask = torch.zeros(size, dtype=torch.bool, device=ids.device)
     mask[ids] = True
     return mask

@@ -1,6 +1,6 @@
 """Remember what was computed from tensors for as long as those tensors live and nobody writes to them."""
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from functools import wraps
 from typing import Any, TypeVar
 from weakref import ref
@@ -8,29 +8,9 @@ from weakref import ref
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-__all__ = ["Snapshot", "remembered"]
+__all__ = ["remembered"]
 
 T = TypeVar("T")
-
-
-class Snapshot:
-    """Recognises named tensors that are the very same objects as before and were not written to since.
-
-    Args:
-        named: The tensors; they are not kept alive.
-    """
-
-    def __init__(self, named: Mapping[str, Tensor]) -> None:
-        safe = not any(tensor.is_inference() for tensor in named.values())
-        self._known = {name: (ref(tensor), tensor._version) for name, tensor in named.items()} if safe else None
-
-    def same(self, named: Mapping[str, Tensor]) -> bool:
-        """Whether these are they."""
-        if self._known is None or self._known.keys() != named.keys():
-            return False
-        return all(
-            there() is named[name] and count == named[name]._version for name, (there, count) in self._known.items()
-        )
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:

@@ -62,7 +62,8 @@ def pose(
         The problem, the region, and what the user should know about it.
     """
     if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
-        return _pose_prepared(model, data, request, prepared, loss, forward, meter, seed, allow_class_loss)
+        decay = decay_vector(model, weight_decay)
+        return _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
     with meter.phase("validate"):
         check_data(data)
         check_model(model, data)
@@ -94,6 +95,7 @@ def _pose_prepared(
     data: Data,
     request: Request,
     prepared: Prepared,
+    decay: Tensor,
     loss: Loss,
     forward: Forward,
     meter: Meter,
@@ -101,18 +103,20 @@ def _pose_prepared(
     allow_class_loss: bool,
 ) -> tuple[Problem, Region, list[str]]:
     """Pose the problem of a model and a graph that were seen before, without another look at the old graph."""
-    seen = prepared.seen
-    assert seen is not None
+    here = prepared.locality
+    assert here is not None
+    reach = here.reach if here.refusal is None else Reach(None, source=here.refusal)
     with meter.phase("graph"):
         own = duplicate(model).eval()
         removal = remove(data, request)
     with meter.phase("region"):
-        check_classes(data, removal.data, loss, allow_class_loss)
-        region = influenced_region(data, removal, seen.reach)
+        if removal.labels.numel():
+            check_classes(data, removal.data, loss, allow_class_loss)
+        region = influenced_region(data, removal, reach)
     with meter.phase("evaluate"):
         problem = Problem(
-            original=Objective(own, data, loss, seen.decay, forward, meter),
-            remaining=Objective(own, removal.data, loss, seen.decay, forward, meter),
+            original=Objective(own, data, loss, decay, forward, meter),
+            remaining=Objective(own, removal.data, loss, decay, forward, meter),
             theta=flatten(own),
             removal=removal,
             seed=seed,

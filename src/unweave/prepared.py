@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from safetensors.torch import load, save
@@ -12,17 +12,17 @@ from torch_geometric.data import Data
 from unweave._digest import tensor_digest
 from unweave.curvature import GaussNewton, Hessian
 from unweave.damping import rehearsed_damping
+from unweave.locality import Locality, find_locality, setting_of
 from unweave.losses import Loss, cross_entropy
-from unweave.memo import Snapshot
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
-from unweave.reach import Reach, find_reach
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 
 __all__ = [
     "AT_MINIMUM",
     "SADDLE",
+    "Pending",
     "Prepared",
     "bend",
     "check_calls",
@@ -43,24 +43,20 @@ BEND_PRODUCTS = 20
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The graph that a state was computed on and how the model is called, as far as that can be recognised.
+class Pending:
+    """Deferred requests whose answer nobody has checked on the whole graph yet.
 
     Attributes:
-        graph: Its tensors.
-        buffers: Digest of the model's buffers.
-        decay: Weight decay of each parameter.
-        loss: Per-node loss.
-        forward: How the model is called.
-        reach: How far it passes messages.
+        requests: How many.
+        pull: The sum of their v, each taken where the one before had led.
+        step: How far they have moved the parameters.
+        kept: The share of the training nodes that remain.
     """
 
-    graph: Snapshot
-    buffers: str
-    decay: Tensor
-    loss: Loss
-    forward: Forward
-    reach: Reach
+    requests: int
+    pull: Tensor
+    step: Tensor
+    kept: float
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,8 @@ class Prepared:
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
-        seen: What it was computed on, while that is in memory; requests on it need no further check.
+        locality: What deferred requests rest on.
+        pending: Deferred requests since gradient and objective were computed.
     """
 
     curvature: LowRank
@@ -90,7 +87,8 @@ class Prepared:
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
-    seen: Seen | None = field(default=None, repr=False, compare=False)
+    locality: Locality | None = None
+    pending: Pending | None = None
 
     @property
     def stationarity(self) -> float:
@@ -103,26 +101,35 @@ class Prepared:
         return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
 
     def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
-        """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
-        seen = self.seen
+        """Whether this is known, without evaluating anything, to be the state of this model on this graph.
+
+        A model with buffers is always looked at anew.
+        """
+        here = self.locality
         return (
-            seen is not None
-            and (seen.loss, seen.forward) == (loss, forward)
-            and seen.graph.same(tensors(data))
+            here is not None
+            and self.pending is None
+            and here.knows(data, loss, forward)
+            and not any(True for _ in model.buffers())
             and self.parameters == tensor_digest(model.named_parameters())
-            and seen.buffers == tensor_digest(model.named_buffers())
-            and torch.equal(seen.decay, decay_vector(model, weight_decay))
+            and here.setting == setting_of(loss, decay_vector(model, weight_decay), forward)
         )
 
     def to(self, device: torch.device) -> "Prepared":
-        """The same state on another device."""
+        """The same state on another device; the graph it knows stays where it is."""
         curvature = LowRank(self.curvature.values.to(device), self.curvature.vectors.to(device))
-        return replace(self, curvature=curvature, gradient=self.gradient.to(device), seen=None)
+        pending = self.pending and replace(
+            self.pending, pull=self.pending.pull.to(device), step=self.pending.step.to(device)
+        )
+        return replace(self, curvature=curvature, gradient=self.gradient.to(device), pending=pending)
 
     def to_files(self) -> dict[str, bytes]:
         """The state as two files of a run."""
         tensors = {"values": self.curvature.values, "vectors": self.curvature.vectors, "gradient": self.gradient}
         facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
+        facts["locality"] = self.locality and self.locality.to_dict()
+        facts["pending"] = self.pending and {"requests": self.pending.requests, "kept": self.pending.kept}
+        tensors |= {} if self.pending is None else {"pull": self.pending.pull, "step": self.pending.step}
         return {
             "prepared.safetensors": save({key: value.cpu().contiguous() for key, value in tensors.items()}),
             "prepared.json": (json.dumps(facts, indent=1, sort_keys=True, allow_nan=False) + "\n").encode(),
@@ -133,27 +140,33 @@ class Prepared:
         """Read what :meth:`to_files` wrote."""
         tensors, facts = load(files["prepared.safetensors"]), json.loads(files["prepared.json"])
         curvature = LowRank(tensors["values"], tensors["vectors"])
+        locality, pending = facts.get("locality"), facts.get("pending")
         return cls(
-            curvature, tensors["gradient"], **{"damping": 0.0, **{key: facts[key] for key in FACTS if key in facts}}
+            curvature,
+            tensors["gradient"],
+            **{key: facts[key] for key in FACTS if key in facts},  # damping is younger than the others
+            locality=locality and Locality.from_dict(locality),
+            pending=pending and Pending(pull=tensors["pull"], step=tensors["step"], **pending),
         )
 
-    def moved(self, model: nn.Module, data: Data, objective: float, gradient: Tensor) -> "Prepared":
-        """The state for a model that has just forgotten: the curvature is kept and is one request older."""
+    def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
+        """The state for a model that has just forgotten: the curvature is kept and is one request older.
+
+        It knows no graph until it is told (:meth:`on`).
+        """
         return replace(
             self,
             gradient=gradient,
             objective=objective,
             parameters=tensor_digest(model.named_parameters()),
             age=self.age + 1,
-            seen=None
-            if self.seen is None
-            else replace(self.seen, graph=Snapshot(tensors(data)), buffers=tensor_digest(model.named_buffers())),
+            locality=self.locality and replace(self.locality, graph=None),
+            pending=None,
         )
 
-
-def tensors(data: Data) -> dict[str, Tensor]:
-    """The tensors of a graph by name."""
-    return {key: value for key, value in data.to_dict().items() if isinstance(value, Tensor)}
+    def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
+        """The same state for a graph that is known to be the one it belongs to; the same labels need no new count."""
+        return replace(self, locality=self.locality and self.locality.on(data, loss, forward, recount=recount))
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:
@@ -213,10 +226,7 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> N
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
-    model, data = objective.model, objective.data
-    with torch.no_grad():
-        reach = find_reach(model, lambda: objective.forward(model, data))
-    objective.meter.passes += 1
+    locality = find_locality(objective)
     point = objective.at(theta)
     products = GaussNewton(point)
     products.record()
@@ -227,15 +237,8 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         bend=bend(point) if flat else 0.0,
         gradient=gradient,
         objective=point.value,
-        parameters=tensor_digest(model.named_parameters()),
-        seen=Seen(
-            graph=Snapshot(tensors(data)),
-            buffers=tensor_digest(model.named_buffers()),
-            decay=objective.decay,
-            loss=objective.loss,
-            forward=objective.forward,
-            reach=reach,
-        ),
+        parameters=tensor_digest(objective.model.named_parameters()),
+        locality=locality,
     )
     del point, products
     return replace(

@@ -52,12 +52,14 @@ class Receipt:
         step_norm: ‖θ̂ − θ0‖.
         parameters: Count, norm of θ0, digests before and after.
         seconds: Wall-clock per phase, and their total.
-        passes: Sweeps over the graph.
+        passes: Sweeps over the graph; a sweep over a part of it is a part of one.
         peak_mib: Peak memory of the whole call.
         seed: The seed given.
         environment: Versions and device.
         warnings: What the reader should know.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
+        verified: Whether the answer was checked on the whole graph. Until a deferred request is, what only that tells
+            is not in ``objective``, and ``residual_influence`` is ``None``.
     """
 
     request: dict[str, Any]
@@ -73,12 +75,13 @@ class Receipt:
     step_norm: float
     parameters: dict[str, Any]
     seconds: dict[str, float]
-    passes: int
+    passes: float
     peak_mib: float
     seed: int
     environment: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
     nearness: str | None = None
+    verified: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
@@ -105,7 +108,7 @@ class Receipt:
         return "\n".join(f"{title:<11}{text}" for title, text in self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        removed, graph, objective = self.removed, self.graph, self.objective
+        removed, graph = self.removed, self.graph
         went = [
             _count(removed["nodes"], "node"),
             _count(removed["edges"], "edge"),
@@ -135,7 +138,6 @@ class Receipt:
                     f"the linear system to {self.solve['relative_residual']:.2g}",
                 )
             )
-        moved = objective.get("function_change")
         share = self.step_norm / max(self.parameters["norm_before"], 1e-30)
         lines += [
             (
@@ -143,16 +145,12 @@ class Receipt:
                 f"{self.parameters['count']:,} parameters by {self.step_norm:.4g} ({share:.2%} of their length); "
                 f"{self.parameters['digest_before'][:12]} → {self.parameters['digest_after'][:12]}",
             ),
-            (
-                "Objective",
-                f"{objective['remaining_before']:.6g} → {objective['remaining_after']:.6g} on the remaining graph"
-                + (f"; outputs there moved by {moved:.3g} nats on average" if moved is not None else ""),
-            ),
+            ("Objective", self._objective()),
             ("How near", self._nearness()),
             (
                 "Cost",
-                f"{self.seconds['total']:.3g} s, {self.passes} passes over the graph, peak {self.peak_mib:.0f} MiB "
-                f"on {self.environment['device_name']} ({self.environment['device']})",
+                f"{self.seconds['total']:.3g} s, {_number(self.passes)} passes over the graph, "
+                f"peak {self.peak_mib:.0f} MiB on {self.environment['device_name']} ({self.environment['device']})",
             ),
         ]
         lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
@@ -166,6 +164,18 @@ class Receipt:
         return (
             f"{region['nodes']:,} nodes can see their prediction change, {region['training_nodes']:,} of them in "
             f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
+            + (f"; {region['halo_nodes']:,} nodes were looked at" if "halo_nodes" in region else "")
+        )
+
+    def _objective(self) -> str:
+        before, after = (self.objective.get(f"remaining_{when}") for when in ("before", "after"))
+        if after is None:
+            return "not evaluated"
+        moved = self.objective.get("function_change")
+        return (
+            ("" if before is None else f"{before:.6g} → ")
+            + f"{after:.6g} on the remaining graph"
+            + (f"; outputs there moved by {moved:.3g} nats on average" if moved is not None else "")
         )
 
     def _method(self) -> str:
@@ -175,19 +185,20 @@ class Receipt:
     def _nearness(self) -> str:
         if any("was assumed" in warning for warning in self.warnings):
             return "retrained by an assumed recipe, see the warning"
-        if self.nearness is not None:
-            return self.nearness
-        if self.method["name"] == "retrain":
-            return "this is the retrained model itself"
-        left = self.residual_influence
-        if left is None and "local_change" not in self.objective:
+        if self.nearness is not None or self.method["name"] == "retrain":
+            return self.nearness or "this is the retrained model itself"
+        if not self.verified:
+            return "unverified: run `unweave verify RUN` (in Python, Run.verify)"
+        left, together = self.residual_influence, self.details.get("verified_together", 1)
+        if left is None and "local_change" not in self.objective and "deferred" not in self.details:
             return "not measured"
         if left is None:
             return "no training loss depends on what was removed, so there is no influence to measure"
         verdict = ", larger than before" if left > 1 else ""
         return (
-            f"residual {left:.3f} of the undamped local problem (1 = nothing done, 0 = solved){verdict}. "
-            "The distance to a retrained model was not measured here; unweave.rehearse measures it"
+            f"residual {left:.3f} of the undamped local problem (1 = nothing done, 0 = solved){verdict}"
+            + (f", of {together} requests together. " if together > 1 else ". ")
+            + "The distance to a retrained model was not measured here; unweave.rehearse measures it"
         )
 
 
@@ -195,6 +206,10 @@ def _count(number: int, noun: str) -> str:
     if not number:
         return ""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(passes: float) -> str:
+    return str(passes) if isinstance(passes, int) else f"{passes:.3g}"
 
 
 def _short(value: Any) -> str:

@@ -23,8 +23,9 @@ from safetensors.torch import load as load_tensors, save as save_tensors
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._digest import document_digest, tensor_digest
+from unweave._digest import document_digest, graph_digest, tensor_digest
 from unweave.data import load
+from unweave.deferral import settle
 from unweave.errors import RequestError, RunError
 from unweave.fitting import Recipe
 from unweave.graph import MASKS, remove
@@ -39,11 +40,15 @@ from unweave.prepared import Prepared
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.unlearning import Unlearned, unlearn
+from unweave.view import GraphView
 
 __all__ = ["Run"]
 
 FORMAT = "unweave-run-1"
 STATE = ("prepared.safetensors", "prepared.json")
+SAME = 1e-3
+"""Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
+
 PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 
@@ -53,9 +58,9 @@ class Run:
 
     Attributes:
         model: The model.
-        data: The graph as it is now, without what was forgotten.
+        graph: The graph as it is now, without what was forgotten; after a deferred request a view of it.
         recipe: How the model was trained.
-        metrics: Scores on the three masks.
+        metrics: Scores on the three masks; none while requests are unverified.
         receipts: One for each request carried out, oldest first.
         prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
         loss: Per-node loss it was trained with.
@@ -63,7 +68,7 @@ class Run:
     """
 
     model: nn.Module
-    data: Data
+    graph: Data | GraphView
     recipe: Recipe
     metrics: Mapping[str, float]
     receipts: tuple[Receipt, ...] = ()
@@ -71,12 +76,23 @@ class Run:
     loss: Loss = cross_entropy
     forward: Forward = call
 
+    @property
+    def data(self) -> Data:
+        """The graph as it is now, without what was forgotten; after a deferred request it is built when asked for."""
+        return self.graph.data if isinstance(self.graph, GraphView) else self.graph
+
+    @property
+    def pending(self) -> int:
+        """Deferred requests that are not verified."""
+        return 0 if self.prepared is None or self.prepared.pending is None else self.prepared.pending.requests
+
     def forget(
         self,
         request: Request,
         method: str | Method = "gif",
         *,
         allow_class_loss: bool = False,
+        defer: bool = False,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
@@ -85,11 +101,15 @@ class Run:
             request: What to forget.
             method: Name of a method, or a method.
             allow_class_loss: Allow the last training node of a class to go.
+            defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
+                what it was worth. Requests that are pending are verified before one that is not deferred.
             **options: Options of the method.
         """
+        if self.pending and not defer:
+            return self.verify().forget(request, method, allow_class_loss=allow_class_loss, **options)
         done = unlearn(
             self.model,
-            self.data,
+            self.graph,
             request,
             method,
             weight_decay=self.recipe.weight_decay,
@@ -98,16 +118,52 @@ class Run:
             seed=self.recipe.seed,
             allow_class_loss=allow_class_loss,
             recipe=self.recipe,
+            defer=defer,
             **(ready_for(method, self.prepared) | options),
         )
         return replace(
             self,
             model=done.model,
-            data=done.data,
-            metrics=score(done.model, done.data, self.loss, self.forward),
+            graph=done.graph,
+            metrics={} if defer else score(done.model, done.data, self.loss, self.forward),
             receipts=(*self.receipts, done.receipt),
-            prepared=self._aged(done),
+            prepared=done.prepared if defer else self._aged(done),
         )
+
+    def verify(self) -> "Run":
+        """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
+
+        Their receipts then have what only the whole graph tells, and further requests start from there. Where none is
+        pending, the last receipt is checked again: its parameters are those of the model, and its objective is what
+        the model has on the graph.
+        """
+        if not self.pending or self.prepared is None:
+            self._recheck()
+            return self
+        prepared, receipts = settle(
+            self.model,
+            self.data,
+            self.prepared,
+            self.receipts,
+            weight_decay=self.recipe.weight_decay,
+            loss=self.loss,
+            forward=self.forward,
+        )
+        metrics = score(self.model, self.data, self.loss, self.forward)
+        return replace(self, graph=self.data, metrics=metrics, receipts=receipts, prepared=prepared)
+
+    def _recheck(self) -> None:
+        if not self.receipts:
+            return
+        last = self.receipts[-1]
+        if last.parameters["digest_after"] != tensor_digest(self.model.named_parameters()):
+            raise RunError("the parameters of the model are not those that the last receipt tells of")
+        known = last.objective.get("remaining_after")
+        decay = decay_vector(self.model, self.recipe.weight_decay)
+        objective = Objective(self.model, self.data, self.loss, decay, self.forward, Meter(self.data.x.device))
+        now = objective.at(flatten(self.model)).value
+        if known is not None and abs(known - now) > SAME * abs(known):
+            raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")
 
     def _aged(self, done: Unlearned) -> Prepared | None:
         """The prepared state for the new model: its curvature one request older, its gradient new."""
@@ -116,15 +172,18 @@ class Run:
         decay = decay_vector(done.model, self.recipe.weight_decay)
         meter = Meter(done.data.x.device)
         objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
-        return self.prepared.moved(done.model, done.data, *objective.evaluate(flatten(done.model)))
+        return self.prepared.moved(done.model, *objective.evaluate(flatten(done.model))).on(
+            done.data, self.loss, self.forward
+        )
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""
+        data = copy.copy(self.data).to(device)
         return replace(
             self,
             model=copy.deepcopy(self.model).to(device),
-            data=copy.copy(self.data).to(device),
-            prepared=None if self.prepared is None else self.prepared.to(device),
+            graph=data,
+            prepared=None if self.prepared is None else self.prepared.to(device).on(data, self.loss, self.forward),
         )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -202,12 +261,12 @@ class Run:
             "remained"
         )
         known = config["data"]["digest"]
-        for request in requests if _data_digest(graph) != known else []:
+        for request in requests if graph_digest(graph) != known else []:
             try:
                 graph = remove(graph, request).data
             except RequestError as error:
                 raise wrong from error
-        if _data_digest(graph) != known:
+        if graph_digest(graph) != known:
             raise wrong
         try:
             module.load_state_dict(load_tensors(files["weights.safetensors"]))
@@ -215,11 +274,11 @@ class Run:
             raise RunError(f"the weights of {path} do not fit the model: {error}") from error
         return cls(
             model=module.eval(),
-            data=graph,
+            graph=graph,
             recipe=recipe,
             metrics=metrics,
             receipts=receipts,
-            prepared=prepared,
+            prepared=prepared and prepared.on(graph, loss, forward),
             loss=loss,
             forward=forward,
         )
@@ -231,7 +290,7 @@ class Run:
                 "name": self.data.get("name"),
                 "split_seed": self.data.get("split_seed"),
                 "nodes": int(self.data.num_nodes),
-                "digest": _data_digest(self.data),
+                "digest": graph_digest(self.data),
             },
             "model": {
                 "name": name or type(self.model).__qualname__,
@@ -336,13 +395,6 @@ def _move(staging: Path, path: Path) -> None:
         raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _data_digest(data: Data) -> str:
-    """Identify a graph by all that training may look at; labels of test nodes are not read."""
-    used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
-    tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, torch.Tensor) and k != "y"]
-    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])
 
 
 def _name(loss: Loss) -> str:

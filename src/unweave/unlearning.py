@@ -14,7 +14,8 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.errors import DivergenceError, ModelError, NoProgressError
+from unweave.deferral import forget_locally
+from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
 from unweave.fitting import Recipe
 from unweave.graph import Region
 from unweave.losses import Loss, cross_entropy
@@ -27,6 +28,7 @@ from unweave.prepared import Prepared
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.statistics import refresh, running
+from unweave.view import GraphView
 
 __all__ = ["Unlearned", "unlearn"]
 
@@ -37,20 +39,25 @@ class Unlearned:
 
     Attributes:
         model: A new model that has forgotten; the caller's is untouched.
-        data: The remaining graph, on which the new model is to be used. Node ids are what they were.
+        graph: The remaining graph; after a deferred request a view, which the next one takes as it is.
         receipt: What was done, how well and at what cost.
         prepared: The state that was given, for the new model: give it with the next request.
     """
 
     model: nn.Module
-    data: Data
+    graph: Data | GraphView
     receipt: Receipt
     prepared: Prepared | None = None
+
+    @property
+    def data(self) -> Data:
+        """The remaining graph, on which the new model is to be used. Node ids are what they were."""
+        return self.graph.data if isinstance(self.graph, GraphView) else self.graph
 
 
 def unlearn(
     model: nn.Module,
-    data: Data,
+    data: Data | GraphView,
     request: Request,
     method: str | Method = "gif",
     *,
@@ -61,13 +68,15 @@ def unlearn(
     seed: int | None = None,
     allow_class_loss: bool = False,
     recipe: Recipe | None = None,
+    defer: bool = False,
     **options: Any,
 ) -> Unlearned:
     """Make a trained model forget.
 
     Args:
         model: Any module called as ``model(x, edge_index[, edge_weight])`` that gives one row a node.
-        data: The graph it was trained on, with ``x``, ``edge_index``, ``y`` and ``train_mask``.
+        data: The graph it was trained on, with ``x``, ``edge_index``, ``y`` and ``train_mask``; or what a deferred
+            request left of it, ``graph`` of its result.
         request: What to forget.
         method: Name of a method (``unweave.methods.available()``) or a :class:`~unweave.methods.Method`.
         weight_decay: The ``weight_decay`` the model was trained with (0 for none), as one number or by
@@ -78,6 +87,8 @@ def unlearn(
         seed: For methods that use chance: the seed the model was trained with. That of the recipe, or 0, by default.
         allow_class_loss: Allow the request to take the last training node of a class.
         recipe: How the model was trained, when that is known; ``retrain`` and ``finetune`` given by name follow it.
+        defer: Take one prepared influence step now, from the region alone, and leave it unverified: ``gif`` with
+            ``prepared=`` only. It takes time in proportion to the neighbourhood of what goes, not to the graph.
         **options: Options of the method, when it is given by name.
 
     Returns:
@@ -88,12 +99,33 @@ def unlearn(
     """
     how = make(method, options, recipe)
     ready = getattr(how, "prepared", None)
-    meter = meter_for(model, data, request)
+    if not defer and isinstance(ready, Prepared) and ready.pending is not None:
+        raise MethodError("prepared= has deferred requests that are not verified; verify them first (Run.verify)")
+    if isinstance(data, GraphView) and not defer:
+        data = data.data
+    meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
     if recipe is not None and not isinstance(recipe, Recipe):
         raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
     if recipe is not None and weight_decay != recipe.weight_decay:
         raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
+    if defer:
+        if hops is not None:
+            raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
+        done = forget_locally(
+            model,
+            data,
+            request,
+            how,
+            weight_decay=weight_decay,
+            loss=loss,
+            forward=forward,
+            meter=meter,
+            seed=seed,
+            allow_class_loss=allow_class_loss,
+        )
+        return Unlearned(done.model, done.graph, done.receipt, done.prepared)
+    assert isinstance(data, Data)
     device = meter.device
     with torch.enable_grad(), peak_memory(device) as peak:
         with torch.set_grad_enabled(how.local):
@@ -174,7 +206,8 @@ def unlearn(
     )
     aged = None
     if isinstance(ready, Prepared):
-        aged = ready.moved(new, removal.data, point.value, point.gradient())
+        recount = removal.labels.numel() > 0
+        aged = ready.moved(new, point.value, point.gradient()).on(removal.data, loss, forward, recount=recount)
     return Unlearned(new, removal.data, receipt, aged)
 
 

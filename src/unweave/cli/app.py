@@ -10,6 +10,7 @@ from unweave.cli.rehearse import rehearse
 from unweave.cli.reproduce import reproduce
 from unweave.cli.show import show
 from unweave.cli.train import train
+from unweave.cli.verify import verify
 
 __all__ = ["app"]
 
@@ -20,5 +21,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, rehearse, explain, forget, compare, reproduce, show):
+for command in (demo, train, rehearse, explain, forget, verify, compare, reproduce, show):
     app.command()(command)

@@ -31,6 +31,10 @@ def forget(
     allow_class_loss: Annotated[
         bool, typer.Option("--allow-class-loss", help="Allow the last training node of a class to go.")
     ] = False,
+    defer: Annotated[
+        bool,
+        typer.Option("--defer", help="One prepared step from its neighbourhood alone; unweave verify checks it later."),
+    ] = False,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[
@@ -48,12 +52,12 @@ def forget(
         raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
     with progress_bar(f"forgetting by {method}"):
-        after = before.forget(wanted(before.data), method, allow_class_loss=allow_class_loss, **options)
+        after = before.forget(wanted(before.data), method, allow_class_loss=allow_class_loss, defer=defer, **options)
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})
         return
     say(str(after.receipts[-1]))
-    if "test_f1" in after.metrics:
+    if "test_f1" in before.metrics and "test_f1" in after.metrics:
         say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")
     say(f"{'Written':<11}{out}")

@@ -42,8 +42,10 @@ def show(
         f"{'Trained':<11}{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, "
         f"seed {recipe.seed}" + (", then to a minimum" if recipe.forgettable else "")
     )
-    say(f"{'Scores':<11}" + ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items()))
-    say(f"{'Requests':<11}{len(opened.receipts)}")
+    scores = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items())
+    say(f"{'Scores':<11}" + (scores or "not taken"))
+    waiting = f", {opened.pending} of them unverified: run `unweave verify {run}`" if opened.pending else ""
+    say(f"{'Requests':<11}{len(opened.receipts)}{waiting}")
     for number, receipt in enumerate(opened.receipts, start=1):
         say()
         say(f"Receipt {number}")

@@ -1,0 +1,49 @@
+"""``unweave verify``: complete the receipts of deferred requests, and check the last one again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import Device, Json, Root
+from unweave.cli.output import print_json, reports_errors, say
+from unweave.deferral import BEYOND
+from unweave.errors import NoProgressError
+from unweave.meter import find_device
+from unweave.run import Run
+
+__all__ = ["verify"]
+
+
+@reports_errors
+def verify(
+    run: Annotated[Path, typer.Argument(help="Folder of the run; its receipts are completed in place.")],
+    device: Device = "cpu",
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Complete the receipts of deferred requests, by one evaluation on the remaining graph."""
+    before = Run.open(run, root=root).to(find_device(device))
+    count = before.pending
+    after = before.verify()
+    if count:
+        after.save(run, overwrite=True)
+    receipts = after.receipts[len(after.receipts) - count :]
+    if json:
+        print_json(
+            {
+                "run": str(run),
+                "verified": count,
+                "metrics": dict(after.metrics),
+                "receipts": [receipt.to_dict() for receipt in receipts],
+            }
+        )
+    elif count:
+        say(str(receipts[-1]))
+        say(f"{'Verified':<11}{count} request{'s' * (count > 1)}, in {run}")
+    elif after.receipts:
+        say("Nothing is pending. The last receipt holds: its parameters and its objective are those of this run.")
+    else:
+        say("Nothing is pending: this run has forgotten nothing yet.")
+    if receipts and BEYOND in receipts[-1].warnings:
+        raise NoProgressError(f"{count} deferred request{'s' * (count > 1)}: {BEYOND} (--method retrain)")

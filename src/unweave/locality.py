@@ -1,0 +1,268 @@
+"""What work on a part of the graph rests on, checked once for a model and its graph; and v from that part alone."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave._digest import graph_digest, tensor_digest
+from unweave.errors import ClassLossError, DivergenceError, MethodError, RequestError
+from unweave.graph import attributes
+from unweave.halo import BORDERS, Border, Halo, affected, halo
+from unweave.losses import Loss, cross_entropy
+from unweave.meter import Meter
+from unweave.objective import Forward, Objective
+from unweave.reach import Reach, find_reach
+from unweave.statistics import running
+from unweave.validation import rounding
+from unweave.view import GraphView, Taken
+
+__all__ = ["Locality", "Pull", "find_locality", "local_pull", "setting_of"]
+
+TRIED = 6
+"""Nodes whose output on their halo is compared with that on the whole graph."""
+
+
+@dataclass(frozen=True)
+class Locality:
+    """What was found out about a model on a graph, so that a request need not look at all of it.
+
+    Attributes:
+        reach: The message-passing steps of the model.
+        border: How the rim of a halo comes to its degrees.
+        training_nodes: How many there are.
+        classes: Training nodes of each class, for class labels.
+        setting: Names of loss and forward, digest of the weight decay.
+        refusal: Why no request can be carried out on a part of the graph, where none can.
+        graph: The graph. It is not stored with the rest; a run has it.
+        functions: Loss and forward. They are not stored either.
+    """
+
+    reach: Reach
+    border: Border
+    training_nodes: int
+    classes: Mapping[str, int]
+    setting: Mapping[str, str]
+    refusal: str | None = None
+    graph: GraphView | None = None
+    functions: tuple[Loss, Forward] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the graph, as a JSON document."""
+        plain = replace(self, graph=None, functions=None, classes=dict(self.classes), setting=dict(self.setting))
+        return {key: value for key, value in asdict(plain).items() if key not in ("graph", "functions")}
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> "Locality":
+        """Read what :meth:`to_dict` wrote."""
+        return cls(**document | {"reach": Reach(**document["reach"])})
+
+    def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Locality":
+        """The same model on a graph of which more may be gone; where no label is, there is nothing to count anew."""
+        counted = _counted(data, loss) if recount else {}
+        return replace(self, graph=GraphView.of(data), functions=(loss, forward), **counted)
+
+    def knows(self, data: Data, loss: Loss, forward: Forward) -> bool:
+        """Whether these are the graph, of the same untouched tensors, and the functions this was found with."""
+        same = self.functions is not None and self.functions[0] is loss and self.functions[1] is forward
+        return same and self.graph is not None and self.graph.untouched and self.graph.holds(data)
+
+    def view_of(self, graph: Data | GraphView) -> GraphView:
+        """The view that stands for a graph, if that is the one this was found on.
+
+        A graph made of the same tensors is known by them; of any other every byte is compared.
+        """
+        if self.graph is None:
+            raise MethodError("prepared= knows no graph; open the run that it belongs to, or call unweave.prepare")
+        self.graph.check_untouched()
+        if graph is self.graph or (isinstance(graph, Data) and self.graph.holds(graph)):
+            return self.graph
+        other = graph.data if isinstance(graph, GraphView) else graph
+        if graph_digest(other) == graph_digest(self.graph.data):
+            return self.graph
+        raise MethodError("prepared= belongs to another graph; give the one it was made for, or call unweave.prepare")
+
+    def check_setting(self, loss: Loss, decay: Tensor, forward: Forward) -> None:
+        """The loss, weight decay and forward are those that were prepared with."""
+        for key, value in setting_of(loss, decay, forward).items():
+            if self.setting[key] != value:
+                raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
+
+    def without(self, taken: Taken, after: GraphView, loss: Loss, *, allow_class_loss: bool) -> "Locality":
+        """The counts once a request is carried out; one that takes too much is refused."""
+        assert self.graph is not None
+        gone = taken.labels[self.graph.in_training(taken.labels)]
+        if gone.numel() == self.training_nodes:
+            raise RequestError(
+                "the request takes every training node, so no model remains that retraining could give; "
+                "delete the model instead"
+            )
+        classes = dict(self.classes)
+        for label in self.graph.base.y[gone].tolist() if classes else []:
+            classes[str(label)] -= 1
+        lost = [label for label, count in classes.items() if not count]
+        if lost and not allow_class_loss:
+            raise ClassLossError(
+                f"the request takes the last training node of class {', '.join(lost)}; "
+                "if that is meant, say so with allow_class_loss=True (--allow-class-loss)"
+            )
+        classes = {label: count for label, count in classes.items() if count}
+        return replace(self, graph=after, training_nodes=self.training_nodes - gone.numel(), classes=classes)
+
+
+def find_locality(objective: Objective) -> Locality:
+    """Find out whether a model's outputs can be had from halos, and how: it is tried, not believed.
+
+    Args:
+        objective: The model with its parameters, in eval mode, and its graph.
+    """
+    model, data, forward = objective.model.eval(), objective.data, objective.forward
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        reach = find_reach(model, lambda: seen.append(forward(model, data)))
+    objective.meter.passes += 1
+    view = GraphView.of(data)
+    found = Locality(
+        reach=reach,
+        border="none",
+        setting=setting_of(objective.loss, objective.decay, forward),
+        graph=view,
+        functions=(objective.loss, forward),
+        **_counted(data, objective.loss),
+    )
+    if reach.steps is None:
+        return replace(found, refusal=f"how far its messages travel is not known ({reach.source})")
+    if running(model):
+        return replace(found, refusal=f"its layer {next(iter(running(model)))} keeps statistics of the whole graph")
+    reason = ""
+    for border in BORDERS if reach.normalised and reach.steps else ("none",):
+        reason = _differs(model, view, seen[0], forward, replace(found, border=border))
+        if not reason:
+            return replace(found, border=border)
+    return replace(found, refusal=reason)
+
+
+def _differs(model: nn.Module, view: GraphView, outputs: Tensor, forward: Forward, how: Locality) -> str:
+    """What is wrong with the outputs that halos give to a few nodes; empty where they are those of the whole graph."""
+    edge_attributes = set(attributes(view.base)[1]) - {"edge_index"}
+    if how.border == "merged" and (
+        edge_attributes - {"edge_weight"} or getattr(view.base.get("edge_weight"), "ndim", 1) != 1
+    ):
+        return "its edges carry more than a weight"
+    degree = view.index.into.start.diff()
+    chosen = torch.randperm(view.size, generator=torch.Generator().manual_seed(0))[: TRIED - 1].to(degree.device)
+    parts = [halo(view, node.reshape(1), how.reach, how.border) for node in [degree.argmin(), *chosen]]
+    if all(part.nodes.numel() == view.size for part in parts):
+        return "no prediction comes from less than the whole graph"
+    if how.border == "merged" and not any(
+        bool((view.index.into.degree[part.nodes[part.nodes.numel() - part.merged :]] > 1).any()) for part in parts
+    ):
+        return "there is nothing to draw together"
+    for part in parts:
+        try:
+            with torch.no_grad():
+                found = forward(model, part.data(view))[0]
+        except Exception as error:  # a model of anyone's may want the whole graph in any way
+            return f"it cannot be called on a part of the graph ({type(error).__name__}: {error})"
+        if bool(((found - outputs[part.nodes[0]]).abs() > rounding(outputs)).any()):
+            node = int(part.nodes[0])
+            return f"the output of node {node} depends on more than the {how.reach.steps} hops of {how.reach.source}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The gradient of the forgotten loss, and what it was computed from.
+
+    Attributes:
+        v: ∇ΔL(θ0).
+        region: Ids of the nodes whose prediction can change.
+        sizes: How many of them are reached first after 0, 1, 2, … steps.
+        trained: How many of them are training nodes.
+        halo: The part of the graph that was looked at.
+    """
+
+    v: Tensor
+    region: Tensor
+    sizes: tuple[int, ...]
+    trained: int
+    halo: Halo
+
+
+def local_pull(
+    model: nn.Module,
+    theta: Tensor,
+    taken: Taken,
+    before: Locality,
+    after: Locality,
+    *,
+    loss: Loss,
+    decay: Tensor,
+    forward: Forward,
+    meter: Meter,
+) -> Pull:
+    """v = ∇L0(θ) − ∇L'(θ) from the nodes whose loss can change: everywhere else both are the same.
+
+    Args:
+        model: The module, in eval mode.
+        theta: Where to take the gradients.
+        taken: What the request takes.
+        before: The graph before it.
+        after: The graph after it.
+        loss: Per-node loss.
+        decay: Weight decay per parameter.
+        forward: How the module is called.
+        meter: Where passes are counted, as shares of the graph.
+    """
+    old, new = before.graph, after.graph
+    assert old is not None
+    assert new is not None
+    region, sizes = affected(old, taken, before.reach)
+    roots = torch.unique(torch.cat([region, taken.labels]))
+    roots = roots[old.in_training(roots)]
+    part = halo(old, roots, before.reach, before.border)
+    inner = Meter(meter.device)
+    gradients = []
+    for view in (old, new):
+        objective = Objective(model, part.data(view), loss, decay, forward, inner)
+        some = objective.nodes.numel() > 0
+        gradients.append(objective.at(theta).loss_gradient() if some else torch.zeros_like(theta))
+    meter.passes += inner.passes * part.nodes.numel() / old.size
+    v = gradients[0] - gradients[1]
+    if not bool(torch.isfinite(v).all()):
+        raise DivergenceError(
+            "the gradient of the objective is not finite at the trained parameters; look for a division by zero, a "
+            "logarithm or a square root of zero in the model or the loss"
+        )
+    if float(v.norm()) <= 10 * torch.finfo(v.dtype).eps * float(gradients[0].norm()):
+        v = torch.zeros_like(v)
+    v = v + (before.training_nodes - after.training_nodes) * decay * theta
+    return Pull(v, region, sizes, int(old.in_training(region).sum()), part)
+
+
+def _counted(data: Data, loss: Loss) -> dict[str, Any]:
+    classes: dict[str, int] = {}
+    if loss is cross_entropy:
+        labels, numbers = torch.unique(data.y[data.train_mask], return_counts=True)
+        classes = {str(label): number for label, number in zip(labels.tolist(), numbers.tolist(), strict=True)}
+    return {"training_nodes": int(data.train_mask.sum()), "classes": classes}
+
+
+def setting_of(loss: Loss, decay: Tensor, forward: Forward) -> dict[str, str]:
+    """Loss, weight decay and forward in a form that can be stored and compared."""
+    return {
+        "loss": _name(loss),
+        "forward": _name(forward),
+        "weight_decay": tensor_digest([("decay", decay)]),
+    }
+
+
+def _name(function: object) -> str:
+    """What a function is called, and where; a method or an instance goes by its type."""
+    if inspect.isfunction(function):
+        return f"{function.__module__}.{function.__qualname__}"
+    return f"{type(function).__module__}.{type(function).__qualname__}"
