@@ -2,6 +2,7 @@
 
 import typer
 
+from unweave.cli.bench import bench
 from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
@@ -20,5 +21,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, rehearse, explain, forget, compare, reproduce, show):
+for command in (demo, train, rehearse, explain, forget, compare, bench, reproduce, show):
     app.command()(command)
