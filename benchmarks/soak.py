@@ -29,6 +29,9 @@ from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "soak"
 DECAYS = {"ordinary": 1e-4, "forgettable": 1e-2}
+LARGER = "edges:0.05"
+"""Now and then, to see how the prepared state has aged."""
+
 SHARES = {"edges": 0.70, "features": 0.15, "labels": 0.10, "nodes": 0.05}
 """Of the requests: one edge, up to three features of a node, one label, one node. A thousand leave most of it."""
 
@@ -148,9 +151,32 @@ class Soak:
         run, done = self.run, len(self.requests) + len(self.refused)
         found: dict[str, Any] = {"requests": done, "resident_mib": resident_mib(), "tensors": live_tensors()}
         if retrain:
-            found |= self._drift()
+            found |= self._drift() | self._ageing()
         found |= {"test_f1": run.metrics.get("test_f1"), "stored_edges": run.data.edge_index.size(1)}
         self.checks.append(found)
+
+    def _ageing(self) -> dict[str, Any]:
+        """What four gradients gain of a larger request with the curvature as it has become, and with a new one.
+
+        As shares of what thirty gain with the new one. Nothing of it is kept.
+        """
+        run, request = self.run, uw.draw(LARGER, self.run.data, seed=len(self.requests))
+        decay = run.recipe.weight_decay
+        fresh = uw.prepare(run.model, run.data, weight_decay=decay)
+        if run.prepared is None or not (run.prepared.at_minimum and fresh.at_minimum):
+            return {}
+
+        def gained(state: uw.Prepared, steps: int) -> float:
+            options: dict[str, Any] = {"weight_decay": decay, "prepared": state, "steps": steps}
+            found = uw.unlearn(run.model, run.data, request, **options).receipt.objective
+            return float(found["remaining_before"] - found["remaining_after"])
+
+        all_of_it = gained(fresh, 30)
+        return {
+            "age": run.prepared.age,
+            "aged": gained(run.prepared, 3) / all_of_it,
+            "fresh": gained(fresh, 3) / all_of_it,
+        }
 
     def _drift(self) -> dict[str, Any]:
         run = self.run

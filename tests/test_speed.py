@@ -97,6 +97,7 @@ def test_the_page_says_what_is_reached_and_what_is_not() -> None:
 
 def test_rows_are_measured_on_a_small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed_large, "EPOCHS", 10)
+    monkeypatch.setattr(speed_large, "REPEATS", 1)
     monkeypatch.setattr(speed_rows, "SEEDS", 1)
     monkeypatch.setattr(uw, "load", lambda name, seed: small_graph(seed=seed))
     found = speed_large.edge("1000", "cpu")
