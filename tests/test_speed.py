@@ -81,7 +81,7 @@ def reached(page: str, what: str) -> list[str]:
 
 
 def test_the_page_says_what_is_reached_and_what_is_not() -> None:
-    good = {f"{way} {m} {d}": bench_cell() for way in speed_rows.DECAYS for m in ("gcn", "gat") for d in ("cora", "cs")}
+    good = {cell: bench_cell() for cell in speed.MEASUREMENTS["request"].cells}
     slow = good | {"ordinary gcn cora": bench_cell(cost=0.4, seconds=0.007)}
     page = speed_page.page({"gpu": {"request": good}, "other": {"request": slow}})
     assert reached(page, "GCN and SGC") == ["yes", "no"]
@@ -89,6 +89,9 @@ def test_the_page_says_what_is_reached_and_what_is_not() -> None:
     assert reached(page, "absolute") == ["yes", "no"]
     assert reached(page, "one edge") == ["–"]
     assert "ordinary gcn cora (40%)" in page
+    part = speed_page.page({"gpu": {"request": {"ordinary gcn cora": bench_cell()}}})
+    assert reached(part, "GCN and SGC") == ["31 cells are not measured"]
+    assert {name: len(m.cells) for name, m in speed.MEASUREMENTS.items()} == speed_page.WHOLE
     assert "Nothing has been measured" in speed_page.page({})
     broken = speed_page.page({"cpu": {"edge": {"10000": bench_cell() | {"error": "it broke"}}}})
     assert "Error: it broke" in broken
@@ -99,7 +102,7 @@ def test_rows_are_measured_on_a_small_graph(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(speed_large, "EPOCHS", 10)
     monkeypatch.setattr(speed_large, "REPEATS", 1)
     monkeypatch.setattr(speed_rows, "SEEDS", 1)
-    monkeypatch.setattr(uw, "load", lambda name, seed: small_graph(seed=seed))
+    monkeypatch.setattr(speed_rows, "graph_of", lambda name, seed, device: small_graph(seed=seed))
     found = speed_large.edge("1000", "cpu")
     assert found["whole"]["passes"] > 0
     assert ("seconds" in found["deferred"]) != ("failure" in found["deferred"])
