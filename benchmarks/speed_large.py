@@ -2,6 +2,7 @@
 
 import gc
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -143,6 +144,7 @@ def million(cell: str, device: str) -> Cell:
             peak = max(peak, _resident_gib(process.pid))
             time.sleep(0.02)
         output = process.stdout.read() if process.stdout else ""
+    peak = max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)  # what fell between two looks
     if process.returncode:
         return {"failure": f"the process ended with {process.returncode}", "peak_gib": peak}
     steps = json.loads(output.splitlines()[-1])
