@@ -65,16 +65,15 @@ def page(results: Results) -> str:
         "# Soak",
         "",
         "Small requests one after another on the embedded graph with a GCN: 70 % one edge, 15 % up to three "
-        "features of a node, 10 % one label, 5 % one node. After every 50 a model is retrained from scratch "
-        "on what remains, with the seed of the first training. *Gap*: mean KL of the remaining nodes' "
-        "predictions to that model, at the end; *untouched*: the same for the model as it was first trained. "
-        "`refresh-N`: the prepared state is computed anew after N requests; elsewhere the curvature is as old"
-        " as the run. A receipt verifies when its digests, counts and JSON agree with the request, the model "
-        "and the graph, and the problem that was solved is smaller than before, or it warns. On a model at a "
-        "minimum that problem is L'; the *residual* speaks of L' less the slope that training left, which for"
-        " one edge is as large as what the edge pulls. *Of a "
-        "larger request*: what four gradients gain of 5 % of the edges, at the end, as a share of what thirty "
-        "gain, with the curvature that the run has and with one computed anew.",
+        "features of a node, 10 % one label, 5 % one node. After every 50 a model is retrained from scratch on "
+        "what remains, with the seed of the first training. *Gap*: mean KL of the remaining nodes' predictions to"
+        " that model, at the end; *untouched*: the same for the model as it was first trained. `refresh-N`: the "
+        "prepared state is computed anew after N requests; elsewhere the curvature is as old as the run. A "
+        "receipt verifies when its digests, counts and JSON agree with the request, the model and the graph, and "
+        "the problem that was solved is smaller than before, or it warns. On a model at a minimum that problem is"
+        " L'; the *residual* speaks of L' less the slope that training left, which for one edge is as large as "
+        "what the edge pulls. *Of a larger request*: what four gradients gain of 5 % of the edges, as a share of "
+        "what thirty gain, with the curvature that the run has and with one computed anew; nothing of it is kept.",
         "",
         *table(
             [
@@ -87,7 +86,6 @@ def page(results: Results) -> str:
                 "untouched",
                 "gap closed, least / last",
                 "passes, first / last 50",
-                "of a larger request, old / new curvature",
                 "MiB, first / last check",
                 "tensors alive, first / last check",
             ],
@@ -103,11 +101,27 @@ def page(results: Results) -> str:
             f"*{name}*: `{document['command'].strip()}` on {place['device_name']}, torch {place['torch']}, PyG "
             f"{place['torch_geometric']}.",
         ]
+        lines += _ageing(document)
         for what, entries in (("Not verified", document["faults"]), ("Refused", document["refused"])):
             lines += [f"- {what}: {entry}" for entry in entries[:5]]
             if len(entries) > 5:
                 lines.append(f"- {what}: {len(entries) - 5} more, in the JSON file")
     return "\n".join(lines) + "\n"
+
+
+def _ageing(document: dict[str, Any]) -> list[str]:
+    """The worth of old curvature, by quarters of the soak."""
+    checks = [check for check in document["checks"] if check.get("aged") is not None]
+    if not checks:
+        return []
+    whole, parts = document["config"]["requests"], []
+    for quarter in range(4):
+        low, high = quarter * whole // 4, (quarter + 1) * whole // 4
+        found = [check for check in checks if low < check["requests"] <= high]
+        if found:
+            means = [number(fmean(check[key] for check in found), ".1%") for key in ("aged", "fresh")]
+            parts.append(f"up to {high:,} requests {means[0]} and {means[1]}")
+    return [f"- Of a larger request, old and new curvature, means over the checks: {'; '.join(parts)}."]
 
 
 def _row(name: str, document: dict[str, Any]) -> list[str]:
@@ -124,7 +138,6 @@ def _row(name: str, document: dict[str, Any]) -> list[str]:
         f"{checks[-1]['gap_none']:.1e}",
         f"{number(min(check['gap_closed'] for check in checks), '+.3f')} / {number(checks[-1]['gap_closed'], '+.3f')}",
         f"{fmean(spent[:50]):.0f} / {fmean(spent[-50:]):.0f}",
-        f"{number(last.get('aged'), '.1%')} / {number(last.get('fresh'), '.1%')}",
         f"{first['resident_mib']:.0f} / {last['resident_mib']:.0f}",
         f"{first['tensors']:,} / {last['tensors']:,}",
     ]
