@@ -36,7 +36,7 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
-from unweave.prepared import Prepared
+from unweave.prepared import Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.unlearning import Unlearned, unlearn
@@ -129,6 +129,14 @@ class Run:
             receipts=(*self.receipts, done.receipt),
             prepared=done.prepared if defer else self._aged(done),
         )
+
+    def prepare(self) -> "Run":
+        """The same run with the state that makes requests cheap, computed anew on the graph as it is now."""
+        here = self.verify() if self.pending else self
+        state = prepare(
+            here.model, here.data, weight_decay=here.recipe.weight_decay, loss=here.loss, forward=here.forward
+        )
+        return replace(here, prepared=state)
 
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.

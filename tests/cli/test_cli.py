@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import unweave as uw
 from unweave.cli.app import app
 
 
@@ -151,3 +152,20 @@ def test_demo_is_the_main_job(tmp_path: Path) -> None:
         "receipt.json",
     }
     assert "trained to be able to forget" in done.stdout
+
+
+def test_prepare_writes_its_state_into_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "a"
+    assert unweave("train", "--data", "demo", "--model", "gcn", "--out", out, "--epochs", "30").exit_code == 0
+    done = unweave("prepare", out)
+    assert done.exit_code == 0, done.stderr
+    assert "directions of curvature" in done.stdout
+    assert "no minimum: steps are damped by" in done.stdout
+    told = json.loads(unweave("prepare", out, "--json").stdout)
+    state = uw.Run.open(out).prepared
+    assert state is not None
+    assert told["passes"] == state.passes
+    assert told["bytes"] == sum((out / name).stat().st_size for name in ("prepared.json", "prepared.safetensors"))
+    done = unweave("forget", out, "--forget", "edges:0.05", "--out", tmp_path / "b", "--json")
+    assert json.loads(done.stdout)["receipt"]["details"]["prepared"] == "after training"
+    refused(unweave("prepare", tmp_path / "none"), "is not a run")

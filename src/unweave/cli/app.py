@@ -2,10 +2,12 @@
 
 import typer
 
+from unweave.cli.bench import bench
 from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
 from unweave.cli.forget import forget
+from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
 from unweave.cli.reproduce import reproduce
 from unweave.cli.show import show
@@ -21,5 +23,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, rehearse, explain, forget, verify, compare, reproduce, show):
+for command in (demo, train, prepare, rehearse, explain, forget, verify, compare, bench, reproduce, show):
     app.command()(command)

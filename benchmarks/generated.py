@@ -1,0 +1,57 @@
+"""Graphs of any size with planted classes, in time and memory proportional to their edges."""
+
+import torch
+from torch import Generator, Tensor
+from torch_geometric.data import Data
+
+import unweave as uw
+
+WITHIN = 0.8
+"""Share of the edges that stay within a class."""
+
+NOISE = 1.5
+"""Standard deviation of a feature over the square root of their number; that of the centres is 1. A GCN that averages
+over neighbours sees through it for nine nodes of ten."""
+
+CHUNK = 1 << 18
+
+
+def planted(nodes: int, stored_edges: int, *, features: int, classes: int, seed: int = 0, device: str = "cpu") -> Data:
+    """An undirected graph whose features are the centre of a node's class plus noise, split as the others are.
+
+    Edges are drawn one by one between a random node and one of its own class, or any, so degrees are nearly Poisson.
+    A pair that is drawn twice is kept once, and no node is its own neighbour: there are a few edges fewer than asked.
+
+    Args:
+        nodes: How many.
+        stored_edges: Entries of ``edge_index``, two for each edge.
+        features: Of a node.
+        classes: Of equal probability.
+        seed: Decides everything.
+        device: Where it is made.
+    """
+    generator = Generator(device).manual_seed(seed)
+    y = torch.randint(classes, (nodes,), generator=generator, device=device)
+    edge_index = _edges(y, stored_edges // 2, classes, generator)
+    centres = torch.randn(classes, features, generator=generator, device=device)
+    x = torch.randn(nodes, features, generator=generator, device=device).mul_(NOISE * features**0.5)
+    for start in range(0, nodes, CHUNK):  # the centres of all nodes at once would be a second feature matrix
+        x[start : start + CHUNK] += centres[y[start : start + CHUNK]]
+    data = Data(x=x, edge_index=edge_index, y=y, num_nodes=nodes)
+    data.num_classes = classes
+    return uw.split(data, seed=seed)
+
+
+def _edges(y: Tensor, pairs: int, classes: int, generator: Generator) -> Tensor:
+    nodes, device = y.numel(), y.device
+    order, counts = y.argsort(), y.bincount(minlength=classes)
+    starts = counts.cumsum(0) - counts
+    source, target = torch.randint(nodes, (2, pairs), generator=generator, device=device)
+    inside = torch.rand(pairs, generator=generator, device=device) < WITHIN
+    own = y[source[inside]]
+    place = (torch.rand(own.numel(), generator=generator, device=device) * counts[own]).long()
+    target[inside] = order[starts[own] + place.minimum(counts[own] - 1)]  # a product may round up to the count
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    key: Tensor = (low * nodes + high)[low != high].unique()  # type: ignore[no-untyped-call]
+    forth = torch.stack([key // nodes, key % nodes])
+    return torch.cat([forth, forth.flip(0)], dim=1)
