@@ -86,7 +86,7 @@ def forget_locally(
             check_model(model, before.base)
             own = copy.deepcopy(model).eval()
             decay, theta = decay_vector(own, weight_decay), flatten(own)
-            here.check_setting(loss, decay, forward)
+            here.check_setting(own, loss, decay, forward)
             digest = tensor_digest(own.named_parameters())
             if ready.parameters != digest:
                 raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")

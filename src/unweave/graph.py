@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.errors import EmptyRequestError, RequestError
+from unweave.memo import remembered
 from unweave.reach import Reach
 from unweave.request import ALL, Request
 
@@ -88,12 +89,16 @@ class Region:
 
 def is_undirected(data: Data) -> bool:
     """Whether every stored edge has its reverse, equally often and with the same ``edge_weight``."""
-    row, col = data.edge_index
-    weight = data.get("edge_weight")
+    return _is_undirected(data.edge_index, data.get("edge_weight"), data.num_nodes)
+
+
+@remembered
+def _is_undirected(edge_index: Tensor, weight: Tensor | None, size: int) -> bool:
+    row, col = edge_index
     values = torch.zeros(row.numel(), dtype=torch.float64, device=row.device)
     if weight is not None and row.numel():
         values = weight.reshape(row.numel(), -1)[:, 0].to(torch.float64)
-    forward, backward = (_sorted_pairs(a, b, values, data.num_nodes) for a, b in ((row, col), (col, row)))
+    forward, backward = (_sorted_pairs(a, b, values, size) for a, b in ((row, col), (col, row)))
     return all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
 
 
@@ -191,10 +196,11 @@ def hops_from(data: Data, start: Tensor, flow: str) -> Tensor:
 
 def counts(edges: Tensor, nodes: Tensor, features: Tensor, labels: Tensor, *, undirected: bool) -> dict[str, int]:
     """How much was removed: stored edges ``[2, m]``, ids of nodes deleted, without features and without a label."""
-    pairs = edges.sort(dim=0).values if undirected else edges
+    row, col = (edges.min(dim=0).values, edges.max(dim=0).values) if undirected and edges.numel() else edges
+    pairs = _keys(row, col, int(edges.max()) + 1) if edges.numel() else edges[0]
     return {
         "nodes": nodes.numel(),
-        "edges": torch.unique(pairs, dim=1).size(1) if pairs.numel() else 0,
+        "edges": torch.unique(pairs).numel(),
         "stored_edges": edges.size(1),
         "feature_rows": features.numel(),
         "labels": labels.numel(),
@@ -233,20 +239,38 @@ def canonical(request: Request, data: Data, undirected: bool) -> Request:
 
 def named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
     """Mask of the stored edges that a request names; an edge that is not there is refused."""
-    keys = _keys(data.edge_index[0], data.edge_index[1], data.num_nodes)
+    edge_index, size = data.edge_index, data.num_nodes
+    drop = torch.zeros(edge_index.size(1), dtype=torch.bool, device=edge_index.device)
     if not request.edges:
-        return torch.zeros_like(keys, dtype=torch.bool)
-    pairs = torch.tensor(request.edges, dtype=torch.long, device=keys.device).t()
-    wanted = _keys(pairs[0], pairs[1], data.num_nodes)
-    missing = ~torch.isin(wanted, keys)
-    if bool(missing.any()):
+        return drop
+    pairs = torch.tensor(request.edges, dtype=torch.long, device=edge_index.device).t()
+    keys, order = _sorted_keys(edge_index, size)
+    wanted, reverse = _keys(pairs[0], pairs[1], size), _keys(pairs[1], pairs[0], size)
+    first, last = _range(keys, wanted)
+    if bool((missing := first == last).any()):
         absent = [tuple(edge) for edge in pairs[:, missing].t().tolist()]
-        reverse = torch.isin(_keys(pairs[1], pairs[0], data.num_nodes), keys) & missing
-        hint = "; the graph is directed and has the reverse" if bool(reverse.any()) else ""
+        low, high = _range(keys, reverse)
+        hint = "; the graph is directed and has the reverse" if bool(((low < high) & missing).any()) else ""
         raise RequestError(f"edges: {_some(absent)} not in the graph{hint}")
     if undirected:
-        wanted = torch.cat([wanted, _keys(pairs[1], pairs[0], data.num_nodes)])
-    return torch.isin(keys, wanted)
+        low, high = _range(keys, reverse)
+        first, last = torch.cat([first, low]), torch.cat([last, high])
+    count = last - first
+    parallel = torch.repeat_interleave(first - count.cumsum(0) + count, count)
+    drop[order[parallel + torch.arange(parallel.numel(), device=keys.device)]] = True
+    return drop
+
+
+@remembered
+def _sorted_keys(edge_index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The stored edges as sorted numbers, and where each is stored."""
+    keys, order = torch.sort(_keys(edge_index[0], edge_index[1], size), stable=True)
+    return keys, order
+
+
+def _range(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Where each of some numbers begins and ends among sorted ones."""
+    return torch.searchsorted(keys, wanted), torch.searchsorted(keys, wanted, right=True)
 
 
 def remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Tensor) -> Data:

@@ -36,7 +36,7 @@ class Locality:
         border: How the rim of a halo comes to its degrees.
         training_nodes: How many there are.
         classes: Training nodes of each class, for class labels.
-        setting: Names of loss and forward, digest of the weight decay.
+        setting: Names of loss and forward, digests of the weight decay and of the model's buffers.
         refusal: Why no request can be carried out on a part of the graph, where none can.
         graph: The graph. It is not stored with the rest; a run has it.
         functions: Loss and forward. They are not stored either.
@@ -86,10 +86,10 @@ class Locality:
             return self.graph
         raise MethodError("prepared= belongs to another graph; give the one it was made for, or call unweave.prepare")
 
-    def check_setting(self, loss: Loss, decay: Tensor, forward: Forward) -> None:
+    def check_setting(self, model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) -> None:
         """The loss, weight decay and forward are those that were prepared with."""
-        for key, value in setting_of(loss, decay, forward).items():
-            if self.setting[key] != value:
+        for key, value in setting_of(model, loss, decay, forward).items():
+            if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
 
     def without(self, taken: Taken, after: GraphView, loss: Loss, *, allow_class_loss: bool) -> "Locality":
@@ -129,7 +129,7 @@ def find_locality(objective: Objective) -> Locality:
     found = Locality(
         reach=reach,
         border="none",
-        setting=setting_of(objective.loss, objective.decay, forward),
+        setting=setting_of(model, objective.loss, objective.decay, forward),
         graph=view,
         functions=(objective.loss, forward),
         **_counted(data, objective.loss),
@@ -252,12 +252,13 @@ def _counted(data: Data, loss: Loss) -> dict[str, Any]:
     return {"training_nodes": int(data.train_mask.sum()), "classes": classes}
 
 
-def setting_of(loss: Loss, decay: Tensor, forward: Forward) -> dict[str, str]:
-    """Loss, weight decay and forward in a form that can be stored and compared."""
+def setting_of(model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) -> dict[str, str]:
+    """What an objective is made of beside parameters and graph, in a form that can be stored and compared."""
     return {
         "loss": _name(loss),
         "forward": _name(forward),
         "weight_decay": tensor_digest([("decay", decay)]),
+        "buffers": tensor_digest(model.named_buffers()),
     }
 
 

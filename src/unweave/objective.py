@@ -139,6 +139,8 @@ class Objective:
         self.nodes: Tensor = data.train_mask.nonzero().flatten()
         self._targets: Tensor = data.y[self.nodes]
         self.mu: Tensor = decay * self.nodes.numel()
+        self._caller = _Caller(model, forward)
+        self._shapes = {name: parameter.shape for name, parameter in self._caller.named_parameters()}
         self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
 
     def at(self, theta: Tensor) -> "Point":
@@ -148,6 +150,14 @@ class Objective:
     def of(self, model: nn.Module) -> "Objective":
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
+
+    def outputs(self, theta: Tensor) -> Tensor:
+        """Model outputs of all nodes at θ, in eval mode."""
+        self.model.eval()
+        pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
+        named = {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+        outputs: Tensor = functional_call(self._caller, named, (self.data,))
+        return outputs
 
     def look(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
@@ -217,12 +227,7 @@ class Point:
         if found is not None:
             self.outputs, self.losses, self._slope = found
             return
-        model = objective.model.eval()
-        self.outputs = functional_call(
-            _Caller(model, objective.forward),
-            {f"model.{name}": piece for name, piece in unflatten(model, self.theta).items()},
-            (objective.data,),
-        )
+        self.outputs = objective.outputs(self.theta)
         objective.meter.passes += 1
         self.losses = objective.node_losses(self.outputs)
 

@@ -101,18 +101,14 @@ class Prepared:
         return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
 
     def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
-        """Whether this is known, without evaluating anything, to be the state of this model on this graph.
-
-        A model with buffers is always looked at anew.
-        """
+        """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
         here = self.locality
         return (
             here is not None
             and self.pending is None
             and here.knows(data, loss, forward)
-            and not any(True for _ in model.buffers())
             and self.parameters == tensor_digest(model.named_parameters())
-            and here.setting == setting_of(loss, decay_vector(model, weight_decay), forward)
+            and here.setting == setting_of(model, loss, decay_vector(model, weight_decay), forward)
         )
 
     def to(self, device: torch.device) -> "Prepared":

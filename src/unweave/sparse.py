@@ -9,6 +9,7 @@ S(v)ᵀ, by v it is dots, and those of dots are S and Sᵀ. torch's sparse layou
 ``torch.func`` meets them. Nothing waits for the device once a matrix has been transposed, at its first derivative.
 """
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -288,3 +289,8 @@ class _Peak(Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], pattern: Pattern, values: Tensor) -> tuple[Tensor, int]:
         return _each(lambda v: peak(pattern, v), info, in_dims[1:], values)
+
+
+for _function in (_Matmul, _Weigh, _Dots, _Peak):
+    # torch looks the signature up in every call; inspecting it takes longer than a small product.
+    setattr(_function.forward, "__signature__", inspect.signature(_function.forward))  # noqa: B010
