@@ -91,7 +91,7 @@ def section(results: Results) -> list[str]:
         "retrained with the same seed. *Cost*: time / time of retraining, median; in brackets the same ratio from the "
         "paper's seconds, whose retraining samples neighbours and evaluates after every epoch. *Published*: the better "
         f"of the scales {', '.join(map(str, PUBLISHED_SCALES))} in hindsight, among those that diverge for no seed. "
-        "Fine-tuning gets as long as gif. –: not measured.",
+        "Fine-tuning gets as long as gif.",
         "",
         "The erasers (learned aggregation) are other models altogether, so their gap is that of another training, not "
         "of data left behind: against their own retraining they are exact, up to the partition (tested). Shards are "
