@@ -39,7 +39,7 @@ __all__ = ["BEYOND", "Deferred", "forget_locally", "settle"]
 
 CAUTION = 10.0
 """Times the least damping of a step that is checked, as low-rank curvature is all there is and nobody looks. Of 1, 3,
-10 and 30, measured on single edges and nodes (GCN and SGC on Cora, GCN, SGC, GAT on the embedded graph), 10 was the
+10 and 30, measured on single edges and nodes (GCN and SGC on Cora, all four models on the embedded graph), 10 was the
 least with which none was clearly worse than nothing: a GAT closed −0.23 of a gap with 1, −0.11 with 3, +0.09 with 10.
 """
 
