@@ -65,7 +65,7 @@ def page(results: Results) -> str:
         "# Soak",
         "",
         "Small requests one after another on the embedded graph with a GCN: 70 % one edge, 15 % up to three "
-        "features of a node, 10 % one label, 5 % one node. After every 50 a model is retrained from scratch on "
+        "features of a node, 10 % one label, 5 % one node. Every 50 or 250 requests a model is retrained from scratch on "
         "what remains, with the seed of the first training. *Gap*: mean KL of the remaining nodes' predictions to"
         " that model, at the end; *untouched*: the same for the model as it was first trained. `refresh-N`: the "
         "prepared state is computed anew after N requests; elsewhere the curvature is as old as the run. A "
