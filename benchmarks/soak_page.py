@@ -65,15 +65,16 @@ def page(results: Results) -> str:
         "# Soak",
         "",
         "Small requests one after another on the embedded graph with a GCN: 70 % one edge, 15 % up to three "
-        "features of a node, 10 % one label, 5 % one node. After every 50 a model is retrained from scratch on "
-        "what remains, with the seed of the first training. *Gap*: mean KL of the remaining nodes' predictions to"
-        " that model, at the end; *untouched*: the same for the model as it was first trained. `refresh-N`: the "
-        "prepared state is computed anew after N requests; elsewhere the curvature is as old as the run. A "
-        "receipt verifies when its digests, counts and JSON agree with the request, the model and the graph, and "
-        "the problem that was solved is smaller than before, or it warns. On a model at a minimum that problem is"
-        " L'; the *residual* speaks of L' less the slope that training left, which for one edge is as large as "
-        "what the edge pulls. *Of a larger request*: what four gradients gain of 5 % of the edges, as a share of "
-        "what thirty gain, with the curvature that the run has and with one computed anew; nothing of it is kept.",
+        "features of a node, 10 % one label, 5 % one node. Every 50 or 250 requests a model is retrained from "
+        "scratch on what remains, with the seed of the first training. *Gap*: mean KL of the remaining nodes' "
+        "predictions to that model, at the end; *untouched*: the same for the model as it was first trained. "
+        "`refresh-N`: the prepared state is computed anew after N requests; elsewhere the curvature is as old as "
+        "the run. A receipt verifies when its digests, counts and JSON agree with the request, the model and the "
+        "graph, and the problem that was solved is smaller than before, or it warns. On a model at a minimum that"
+        " problem is L'; the *residual* speaks of L' less the slope that training left, which for one edge is as "
+        "large as what the edge pulls. *Of a larger request*: what four gradients gain of 5 % of the edges, as a "
+        "share of what thirty gain, with the curvature that the run has and with one computed anew; nothing of it"
+        " is kept.",
         "",
         *table(
             [
