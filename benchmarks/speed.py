@@ -9,7 +9,6 @@ the files has every target with what was measured, and is made from the files al
 
 import argparse
 import json
-import subprocess
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import speed_rows
 import torch
 from speed_page import page
 
+from unweave.experiments.results import commit
 from unweave.meter import find_device
 from unweave.receipt import environment
 
@@ -63,15 +63,6 @@ def machine_name(device: torch.device) -> str:
     if device.type == "cpu":
         return "cpu"
     return torch.cuda.get_device_name(device).lower().replace("nvidia ", "").replace(" ", "-")
-
-
-def commit() -> str:
-    """The commit that is measured, where git knows."""
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return found.stdout.strip()
 
 
 def read(out: Path) -> dict[str, dict[str, Any]]:
