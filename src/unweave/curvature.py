@@ -21,12 +21,16 @@ class Curvature(ABC):
     """A symmetric matrix known by its products, ``operator(v)``, at a point.
 
     The weight decay's diagonal is part of it.
+
+    Args:
+        point: Where.
+        check: Whether to make sure that the model can be differentiated twice.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         self._point = point
         self._mu = point.objective.mu
-        self._product: Callable[[Tensor], tuple[Tensor, ...]] = lambda v: (self._loss_product(v),)
+        self._product: Callable[[Tensor], tuple[Tensor, ...]] = lambda v: (self.loss_product(v),)
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector of the length of θ."""
@@ -43,8 +47,8 @@ class Curvature(ABC):
         return whether
 
     @abstractmethod
-    def _loss_product(self, v: Tensor) -> Tensor:
-        """The product with the curvature of the summed loss."""
+    def loss_product(self, v: Tensor) -> Tensor:
+        """The product with the curvature of the summed loss, without the weight decay."""
 
 
 class Hessian(Curvature):
@@ -53,13 +57,15 @@ class Hessian(Curvature):
     Indefinite for most trained networks of more than one layer.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
-        GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
+        if check:
+            GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
         point.objective.meter.passes += 1
         self._gradient = _grad(point.losses.sum(), point.theta, create_graph=True)
 
-    def _loss_product(self, v: Tensor) -> Tensor:
+    def loss_product(self, v: Tensor) -> Tensor:
+        """H v without the weight decay."""
         if not self._gradient.requires_grad:  # the loss is linear in θ
             return torch.zeros_like(v)
         return _grad(self._gradient, self._point.theta, v, retain_graph=True)
@@ -73,7 +79,7 @@ class GaussNewton(Curvature):
     reverse mode is needed and any module that can be differentiated twice will do.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
         objective = point.objective
         objective.meter.passes += 1
@@ -83,7 +89,8 @@ class GaussNewton(Curvature):
         self._leaf = self._outputs.detach().requires_grad_()
         losses = objective.loss(self._leaf, objective.data.y[objective.nodes])
         self._slope = _grad(losses.sum(), self._leaf, create_graph=True)
-        self._refuse_dropped_derivatives()
+        if check:
+            self._refuse_dropped_derivatives()
 
     @property
     def slope(self) -> Tensor:
@@ -104,7 +111,8 @@ class GaussNewton(Curvature):
         """Jᵀ u."""
         return _grad(self._outputs, self._point.theta, u, retain_graph=True)
 
-    def _loss_product(self, v: Tensor) -> Tensor:
+    def loss_product(self, v: Tensor) -> Tensor:
+        """Jᵀ ∇²ℓ J v."""
         return self.pull(self.bend(self.push(v)))
 
     def _refuse_dropped_derivatives(self) -> None:

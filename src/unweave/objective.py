@@ -18,9 +18,11 @@ from torch.func import functional_call
 from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
+from unweave.graph import remove
 from unweave.losses import Loss
 from unweave.meter import Meter
 from unweave.recording import WARM_UP, record
+from unweave.request import Request
 
 __all__ = [
     "Forward",
@@ -150,6 +152,11 @@ class Objective:
     def of(self, model: nn.Module) -> "Objective":
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
+
+    def without(self, request: Request) -> "Objective":
+        """The same objective on the graph without what a request names."""
+        left = remove(self.data, request).data
+        return Objective(self.model, left, self.loss, self.decay, self.forward, self.meter)
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, in eval mode."""

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.curvature import GaussNewton, Hessian
+from unweave.blocks import Blocks, products
 from unweave.damping import rehearsed_damping
-from unweave.locality import Locality, find_locality, setting_of
+from unweave.localising import find_locality
+from unweave.locality import Locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
@@ -172,9 +173,9 @@ def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> floa
 
 def bend(point: Point) -> float:
     """The smallest Hessian eigenvalue that a short search meets, as a share of the largest."""
-    products = Hessian(point)
-    products.record()
-    ends = krylov(products, random_like(point.theta.detach()), products=BEND_PRODUCTS).values
+    operator = products("hessian", point)
+    operator.record()
+    ends = krylov(operator, random_like(point.theta.detach()), products=BEND_PRODUCTS).values
     return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
 
 
@@ -222,11 +223,11 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> N
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
-    locality = find_locality(objective)
+    locality = objective.locality if isinstance(objective, Blocks) else find_locality(objective)
     point = objective.at(theta)
-    products = GaussNewton(point)
-    products.record()
-    curvature, gradient = low_rank(products, theta, rank=rank), point.gradient()
+    operator = products("gauss-newton", point)
+    operator.record()
+    curvature, gradient = low_rank(operator, theta, rank=rank), point.gradient()
     flat = stationarity(curvature, gradient, point.value) <= AT_MINIMUM
     found = Prepared(
         curvature=curvature,
@@ -236,7 +237,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         parameters=tensor_digest(objective.model.named_parameters()),
         locality=locality,
     )
-    del point, products
+    del point, operator
     return replace(
         found,
         damping=0.0 if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature),
