@@ -99,12 +99,18 @@ class Blocks(Objective):
 
     def of(self, model: nn.Module) -> "Blocks":
         """The same objective for another module of the same architecture."""
-        return self._like(model, self.locality)
+        same = self._like(model, self.locality)
+        same.found = self.found
+        return same
+
+    def on(self, locality: Locality) -> "Blocks":
+        """The same objective on another state of the graph."""
+        return self._like(self.model, locality)
 
     def without(self, request: Request) -> "Blocks":
         """The same objective on the graph without what a request names; nothing of the graph is copied."""
         after, taken = self.view.take(request)
-        return self._like(self.model, self.locality.without(taken, after, self.loss, allow_class_loss=True))
+        return self.on(self.locality.without(taken, after, self.loss, allow_class_loss=True))
 
     def _like(self, model: nn.Module, locality: Locality) -> "Blocks":
         some = (self.loss, self.decay, self.forward, self.meter, self.memory_mib, self._sizes)
@@ -195,29 +201,40 @@ class Blocks(Objective):
 
 
 class BlockPoint(Point):
-    """An objective evaluated at one θ in blocks. The gradient is taken with the losses, in one sweep."""
+    """An objective at one θ, evaluated in blocks when something is asked of it.
+
+    The gradient is taken in the sweep that gives the losses, unless the point was made without derivatives.
+    """
 
     objective: Blocks
 
     def __init__(self, objective: Blocks, theta: Tensor) -> None:
         self.objective = objective
         self.theta = theta.detach().clone()
-        with_gradient = torch.is_grad_enabled()
+        self._with_gradient = torch.is_grad_enabled()
+
+    @cached_property
+    def _swept(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses and outputs of the training nodes, and the gradient of the summed loss where it was taken."""
         slope = torch.zeros_like(self.theta, dtype=torch.float64)
         losses, rows = [], []
-        for found in objective.sweep("gradient", self._settled) if with_gradient else self._looks():
+        for found in self.objective.sweep("gradient", self._settled) if self._with_gradient else self._looks():
             losses.append(found[0])
             rows.append(found[1])
             slope += found[2]
-        self.losses, self._trained = torch.cat(losses), torch.cat(rows)
-        if with_gradient:
-            self._slope = slope.to(self.theta)
+        return torch.cat(losses), torch.cat(rows), slope.to(self.theta)
+
+    @cached_property
+    def losses(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
+        """Loss of each training node."""
+        return self._swept[0]
 
     @cached_property
     def outputs(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
         """Model outputs of all nodes; those of nodes that were not trained on are computed when they are asked for."""
-        outputs = self._trained.new_zeros(self.objective.view.size, *self._trained.shape[1:])
-        outputs[self.objective.nodes] = self._trained
+        trained = self._swept[1]
+        outputs = trained.new_zeros(self.objective.view.size, *trained.shape[1:])
+        outputs[self.objective.nodes] = trained
         for block, rows in self.objective.sweep("outputs", self._others, others=True):
             outputs[block] = rows
         return outputs
@@ -247,6 +264,8 @@ class BlockPoint(Point):
 
     @cached_property
     def _slope(self) -> Tensor:
+        if self._with_gradient:
+            return self._swept[2]
         return self.total("gradient", lambda part, block: self._settled(part, block)[2])
 
     def _settled(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,20 +30,24 @@ class Curvature(ABC):
     def __init__(self, point: Point, *, check: bool = True) -> None:
         self._point = point
         self._mu = point.objective.mu
-        self._product: Callable[[Tensor], tuple[Tensor, ...]] = lambda v: (self.loss_product(v),)
+        # No function that holds this object: the graphs of derivatives would live until the garbage collector comes.
+        self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector of the length of θ."""
         self._point.objective.meter.passes += 2
-        return self._product(v)[0] + self._mu * v
+        product = self.loss_product(v) if self._recorded is None else self._recorded(v)[0]
+        return product + self._mu * v
 
     def record(self) -> str:
         """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
 
         Recording costs three products, so it pays for who will ask for a dozen.
         """
-        self._product, whether = record(self._product, self._point.theta.detach())
-        self._point.objective.meter.passes += 2 * LOOKS if whether == "yes" else 0
+        found, whether = record(lambda v: (self.loss_product(v),), self._point.theta.detach())
+        if whether == "yes":
+            self._recorded = found
+            self._point.objective.meter.passes += 2 * LOOKS
         return whether
 
     @abstractmethod

@@ -65,10 +65,12 @@ class Locality:
         numbers = counted(data.y[data.train_mask], loss) if recount else {}
         return replace(self, graph=GraphView.of(data), functions=(loss, forward), **numbers)
 
-    def knows(self, data: Data, loss: Loss, forward: Forward) -> bool:
+    def knows(self, data: Data | GraphView, loss: Loss, forward: Forward) -> bool:
         """Whether these are the graph, of the same untouched tensors, and the functions this was found with."""
         same = self.functions is not None and self.functions[0] is loss and self.functions[1] is forward
-        return same and self.graph is not None and self.graph.untouched and self.graph.holds(data)
+        if not same or self.graph is None or not self.graph.untouched:
+            return False
+        return self.graph.holds(data) if isinstance(data, Data) else data is self.graph
 
     def view_of(self, graph: Data | GraphView) -> GraphView:
         """The view that stands for a graph, if that is the one this was found on.

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.blocks import Blocks, products
+from unweave.bounded import bounded_objective
 from unweave.damping import rehearsed_damping
 from unweave.localising import find_locality
 from unweave.locality import Locality, setting_of
@@ -19,6 +20,7 @@ from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
+from unweave.view import GraphView
 
 __all__ = [
     "AT_MINIMUM",
@@ -101,7 +103,9 @@ class Prepared:
         """Whether training ended at a minimum, as the theory assumes; every request since has restarted towards one."""
         return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
 
-    def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
+    def serves(
+        self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward
+    ) -> bool:
         """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
         here = self.locality
         return (
@@ -187,6 +191,7 @@ def prepare(
     loss: Loss = cross_entropy,
     forward: Forward = call,
     rank: int = 32,
+    memory_mib: float | None = None,
 ) -> Prepared:
     """Compute once, after training, what every request needs.
 
@@ -197,15 +202,25 @@ def prepare(
         loss: Per-node loss it was trained with.
         forward: How to call it.
         rank: Eigenpairs to keep.
+        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
+            done in blocks of nodes. ``data.x`` may be a memory map.
     """
     own = duplicate(model)
-    return prepare_objective(checked_objective(own, data, weight_decay, loss, forward), flatten(own), rank=rank)
+    objective = checked_objective(own, data, weight_decay, loss, forward, memory_mib)
+    return prepare_objective(objective, flatten(own), rank=rank)
 
 
 def checked_objective(
-    model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward
+    model: nn.Module,
+    data: Data,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    memory_mib: float | None = None,
 ) -> Objective:
     """The objective of a trained module, once the module and the graph have passed every check."""
+    if memory_mib is not None:
+        return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
     check_data(data)
     check_model(model, data)
     check_calls(model, data, loss, forward)

@@ -82,6 +82,7 @@ class InfluenceStep(Method):
 
     at_rest: ClassVar[str]
     checks: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
     curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
     graph: Literal["remaining", "original"] = "remaining"
     solver: Literal["cg", "neumann"] | None = None
