@@ -105,7 +105,8 @@ def test_the_budget_is_kept_where_the_whole_graph_exceeds_it(kind: type[nn.Modul
         with TensorBytes() as forgetting:
             done = uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=memory)
         peaks[memory], models[memory] = (preparing.peak / MIB, forgetting.peak / MIB), flatten(done.model)
-    assert max(peaks[budget]) <= budget < 2 * budget < min(peaks[None])
+    beside = 4 * (3 * 8 * data.num_nodes + 40 * models[None].numel()) / MIB  # outputs, and vectors as long as θ
+    assert max(peaks[budget]) <= budget + beside < 2 * budget < min(peaks[None])
     moved = (models[None] - flatten(model)).norm()
     assert float((models[budget] - models[None]).norm() / moved) < 1e-3
     told = done.receipt.details["in_blocks"]
@@ -115,10 +116,12 @@ def test_the_budget_is_kept_where_the_whole_graph_exceeds_it(kind: type[nn.Modul
 
 def test_a_budget_too_small_for_one_node_says_what_it_takes() -> None:
     data, model = generated(2000), two_layers(GCNConv)
+    ready = uw.prepare(model, data, weight_decay=DECAY, rank=4)
+    request = uw.draw("edges:0.01", data)
     with pytest.raises(uw.BudgetError, match=r"too little: node \d+ alone, .* takes .* MiB"):
-        uw.prepare(model, data, weight_decay=DECAY, memory_mib=0.4)
-    with pytest.raises(uw.BudgetError, match="too little to call the model"):
-        uw.prepare(model, data, weight_decay=DECAY, memory_mib=1e-3)
+        uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=0.05)
+    with pytest.raises(uw.BudgetError, match="too little to call the model .* takes .* MiB"):
+        uw.prepare(model, data, weight_decay=DECAY, memory_mib=0.05)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +144,8 @@ def test_a_request_in_bounded_memory_gives_the_same_model(run: uw.Run, demo: Dat
     assert bounded.metrics == pytest.approx(whole.metrics)
     one, other = bounded.receipts[-1], whole.receipts[-1]
     assert one.residual_influence == pytest.approx(other.residual_influence, rel=1e-6)
-    assert one.objective == pytest.approx(other.objective, rel=1e-6, abs=1e-9)
+    for key in one.objective.keys() - {"loss"}:
+        assert one.objective[key] == pytest.approx(other.objective[key], rel=1e-6, abs=1e-9)
     assert (one.removed, one.graph, one.region) == (other.removed, other.graph, other.region)
     assert one.passes > other.passes, "halos overlap"
     assert (bounded.prepared is None) == (whole.prepared is None)

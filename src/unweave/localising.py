@@ -104,9 +104,11 @@ def _try(model: nn.Module, part: Data, forward: Forward, limit: float) -> Tensor
         with TensorBytes(limit):
             return forward(model, part)
     except OverBudget:
+        with TensorBytes() as counted:
+            forward(model, part)
         raise BudgetError(
-            f"the memory allowed, {limit / MIB:g} MiB, is too little to call the model on the neighbourhood of a few "
-            f"nodes ({part.num_nodes} nodes, {part.num_edges} edges); allow more"
+            f"memory_mib={limit / MIB:g} is too little to call the model on the neighbourhood of a few nodes, which "
+            f"takes {counted.peak / MIB:.3g} MiB for {part.num_nodes} nodes and {part.num_edges} edges; allow more"
         ) from None
     except UnweaveError:
         raise
