@@ -120,7 +120,7 @@ def test_a_budget_too_small_for_one_node_says_what_it_takes() -> None:
     request = uw.draw("edges:0.01", data)
     with pytest.raises(uw.BudgetError, match=r"too little: node \d+ alone, .* takes .* MiB"):
         uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=0.05)
-    with pytest.raises(uw.BudgetError, match="too little to call the model .* takes .* MiB"):
+    with pytest.raises(uw.BudgetError, match=r"too little to call the model .* takes .* MiB"):
         uw.prepare(model, data, weight_decay=DECAY, memory_mib=0.05)
 
 
