@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from unweave.errors import ModelError
-from unweave.objective import LOOKS, Point
-from unweave.recording import record
+from unweave.objective import Point
+from unweave.recording import LOOKS, aside, record
 
 __all__ = ["CURVATURES", "Curvature", "GaussNewton", "Hessian"]
 
@@ -36,10 +36,15 @@ class Curvature(ABC):
     def record(self) -> str:
         """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
 
-        Recording costs three products, so it pays for who will ask for a dozen.
+        Recording costs the graph of derivatives once more and three products, so it pays for who will ask for a dozen.
         """
-        self._product, whether = record(self._product, self._point.theta.detach())
-        self._point.objective.meter.passes += 2 * LOOKS if whether == "yes" else 0
+        objective, theta = self._point.objective, self._point.theta.detach()
+        if theta.device.type == "cuda":
+            self.__dict__.clear()  # the old graph of derivatives goes before the new one comes
+            with aside(theta.device):
+                type(self).__init__(self, objective.at(theta))
+        self._product, whether = record(self._product, theta)
+        objective.meter.passes += 2 * LOOKS if whether == "yes" else 0
         return whether
 
     @abstractmethod

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 from unweave.errors import DataError, ModelError
 from unweave.losses import Loss
 from unweave.meter import Meter
-from unweave.recording import WARM_UP, record
+from unweave.recording import LOOKS, record
 
 __all__ = [
     "Forward",
@@ -37,9 +37,6 @@ __all__ = [
 
 Forward = Callable[[nn.Module, Data], Tensor]
 WeightDecay = float | Mapping[str, float]
-
-LOOKS = WARM_UP + 1
-"""Looks that recording one takes."""
 
 
 def call(model: nn.Module, data: Data) -> Tensor:

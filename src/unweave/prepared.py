@@ -15,7 +15,7 @@ from unweave.damping import rehearsed_damping
 from unweave.locality import Locality, find_locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, duplicate, flatten
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 
@@ -170,11 +170,11 @@ def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> floa
     return float(gradient @ curvature.solve(gradient)) / 2 / max(abs(objective), 1e-30)
 
 
-def bend(point: Point) -> float:
-    """The smallest Hessian eigenvalue that a short search meets, as a share of the largest."""
-    products = Hessian(point)
+def bend(objective: Objective, theta: Tensor) -> float:
+    """The smallest Hessian eigenvalue at θ that a short search meets, as a share of the largest."""
+    products = Hessian(objective.at(theta))
     products.record()
-    ends = krylov(products, random_like(point.theta.detach()), products=BEND_PRODUCTS).values
+    ends = krylov(products, random_like(theta), products=BEND_PRODUCTS).values
     return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
 
 
@@ -223,20 +223,20 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
     locality = find_locality(objective)
-    point = objective.at(theta)
-    products = GaussNewton(point)
+    value, gradient = objective.evaluate(theta)
+    products = GaussNewton(objective.at(theta))
     products.record()
-    curvature, gradient = low_rank(products, theta, rank=rank), point.gradient()
-    flat = stationarity(curvature, gradient, point.value) <= AT_MINIMUM
+    curvature = low_rank(products, theta, rank=rank)
+    del products
+    flat = stationarity(curvature, gradient, value) <= AT_MINIMUM
     found = Prepared(
         curvature=curvature,
-        bend=bend(point) if flat else 0.0,
+        bend=bend(objective, theta) if flat else 0.0,
         gradient=gradient,
-        objective=point.value,
+        objective=value,
         parameters=tensor_digest(objective.model.named_parameters()),
         locality=locality,
     )
-    del point, products
     return replace(
         found,
         damping=0.0 if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature),

@@ -29,6 +29,7 @@ THREADED = torch.backends.mkl.is_available() and sys.platform != "win32"  # type
 
 with warnings.catch_warnings():  # said once in a process: let it be now, and nothing else be hidden
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+    warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
     torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float, check_invariants=False)
 
 

@@ -177,7 +177,7 @@ class GIF(InfluenceStep):
     def _at_minimum(self, problem: Problem, space: Krylov) -> bool:
         """As much as the products for this request tell."""
         left = stationarity(space.low_rank(), problem.original_gradient, problem.original_value)
-        return left <= AT_MINIMUM and bend(problem.at_original) >= SADDLE
+        return left <= AT_MINIMUM and bend(problem.original, problem.theta) >= SADDLE
 
     def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
         """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
