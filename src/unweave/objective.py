@@ -242,6 +242,10 @@ class Point:
 
     def gradient(self) -> Tensor:
         """∇L(θ)."""
+        return self._gradient
+
+    @cached_property
+    def _gradient(self) -> Tensor:
         return self._slope + self.objective.mu * self.theta.detach()
 
     def loss_gradient(self, mask: Tensor | None = None) -> Tensor:

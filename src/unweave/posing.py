@@ -123,6 +123,7 @@ def _pose_prepared(
             meter=meter,
             known=(prepared.objective, prepared.gradient),
         )
+        problem.digest = prepared.parameters
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)
     return problem, region, []
 

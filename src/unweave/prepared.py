@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from safetensors.torch import load, save
@@ -32,7 +33,7 @@ __all__ = [
     "stationarity",
 ]
 
-FACTS = ("objective", "parameters", "bend", "damping", "age", "seconds", "passes")
+FACTS = ("objective", "parameters", "bend", "damping", "edges", "nodes", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
 """A model is at a minimum when going on would lower its objective by less than this share."""
 
@@ -40,6 +41,11 @@ SADDLE = -0.01
 """Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
 
 BEND_PRODUCTS = 20
+
+WORN = 0.2
+"""Share of the edges or training nodes that may go before the curvature is computed anew. Over a thousand requests that
+took a fifth of the edges, four gradients with the old curvature gained 91.5 % of what thirty do, with a new one
+94.1 %."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Prepared:
         bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
             a saddle.
         damping: What an influence step on this model needs, where training did not end at a minimum.
+        edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
+        nodes: Training nodes then.
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
@@ -84,13 +92,15 @@ class Prepared:
     parameters: str
     bend: float = 0.0
     damping: float = 0.0
+    edges: int = 0
+    nodes: int = 0
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
     locality: Locality | None = None
     pending: Pending | None = None
 
-    @property
+    @cached_property
     def stationarity(self) -> float:
         """By how much the objective would still fall, as a share of it, by its own quadratic model."""
         return stationarity(self.curvature, self.gradient, self.objective)
@@ -99,6 +109,11 @@ class Prepared:
     def at_minimum(self) -> bool:
         """Whether training ended at a minimum, as the theory assumes; every request since has restarted towards one."""
         return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
+
+    def worn(self, edges: int, nodes: int) -> float:
+        """The share of the stored edges or of the training nodes, whichever is larger, that went since."""
+        gone = [1 - now / then for now, then in ((edges, self.edges), (nodes, self.nodes)) if then]
+        return max(gone, default=0.0)
 
     def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
         """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
@@ -145,7 +160,7 @@ class Prepared:
             pending=pending and Pending(pull=tensors["pull"], step=tensors["step"], **pending),
         )
 
-    def moved(self, model: nn.Module, objective: float, gradient: Tensor) -> "Prepared":
+    def moved(self, parameters: str, objective: float, gradient: Tensor) -> "Prepared":
         """The state for a model that has just forgotten: the curvature is kept and is one request older.
 
         It knows no graph until it is told (:meth:`on`).
@@ -154,7 +169,7 @@ class Prepared:
             self,
             gradient=gradient,
             objective=objective,
-            parameters=tensor_digest(model.named_parameters()),
+            parameters=parameters,
             age=self.age + 1,
             locality=self.locality and replace(self.locality, graph=None),
             pending=None,
@@ -236,6 +251,8 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         objective=value,
         parameters=tensor_digest(objective.model.named_parameters()),
         locality=locality,
+        edges=int(objective.data.edge_index.size(1)),
+        nodes=objective.nodes.numel(),
     )
     return replace(
         found,

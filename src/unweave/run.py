@@ -36,7 +36,7 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
-from unweave.prepared import Prepared, prepare
+from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.unlearning import Unlearned, unlearn
@@ -86,6 +86,13 @@ class Run:
         """Deferred requests that are not verified."""
         return 0 if self.prepared is None or self.prepared.pending is None else self.prepared.pending.requests
 
+    @property
+    def _worn(self) -> float:
+        """The share of the graph that went since the curvature was computed."""
+        if self.prepared is None:
+            return 0.0
+        return self.prepared.worn(int(self.data.edge_index.size(1)), int(self.data.train_mask.sum()))
+
     def forget(
         self,
         request: Request,
@@ -97,6 +104,8 @@ class Run:
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
 
+        A prepared state is computed anew once a fifth of the graph went since.
+
         Args:
             request: What to forget.
             method: Name of a method, or a method.
@@ -107,6 +116,8 @@ class Run:
         """
         if self.pending and not defer:
             return self.verify().forget(request, method, allow_class_loss=allow_class_loss, **options)
+        if self.prepared is not None and not defer and ready_for(method, self.prepared) and self._worn > WORN:
+            return self.prepare().forget(request, method, allow_class_loss=allow_class_loss, **options)
         done = unlearn(
             self.model,
             self.graph,
@@ -180,9 +191,9 @@ class Run:
         decay = decay_vector(done.model, self.recipe.weight_decay)
         meter = Meter(done.data.x.device)
         objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
-        return self.prepared.moved(done.model, *objective.evaluate(flatten(done.model))).on(
-            done.data, self.loss, self.forward
-        )
+        return self.prepared.moved(
+            done.receipt.parameters["digest_after"], *objective.evaluate(flatten(done.model))
+        ).on(done.data, self.loss, self.forward)
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""

@@ -150,7 +150,7 @@ def unlearn(
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
-            digest = tensor_digest(own.named_parameters())
+            digest = problem.digest
             new = _load(own, outcome)
             notes += _refresh_statistics(new, removal.data, forward, outcome)
             with torch.set_grad_enabled(how.local):
@@ -207,7 +207,9 @@ def unlearn(
     aged = None
     if isinstance(ready, Prepared):
         recount = removal.labels.numel() > 0
-        aged = ready.moved(new, point.value, point.gradient()).on(removal.data, loss, forward, recount=recount)
+        aged = ready.moved(digests["digest_after"], point.value, point.gradient()).on(
+            removal.data, loss, forward, recount=recount
+        )
     return Unlearned(new, removal.data, receipt, aged)
 
 

@@ -138,9 +138,8 @@ def test_remembered_pairs_give_the_two_loops(prepared: bool) -> None:
     curvature = square @ square.T + 20 * torch.eye(20, dtype=torch.float64)
     guess = torch.linalg.inv(curvature + torch.diag(draw(20).abs()))
     inverse = guess.matmul if prepared else None
-    memory, pairs = _Memory(draw(20), inverse, 4), list[tuple[Tensor, Tensor]]()
+    memory, pairs, g = _Memory(draw(20), inverse, 4), list[tuple[Tensor, Tensor]](), draw(20)
     for _ in range(9):
-        g = draw(20)
         q, weights = g.clone(), []
         for s, y in reversed(pairs):
             weights.append((s @ q) / (s @ y))
@@ -153,5 +152,6 @@ def test_remembered_pairs_give_the_two_loops(prepared: bool) -> None:
             r = r + (weight - (y @ r) / (s @ y)) * s
         torch.testing.assert_close(memory.times(g), r)
         s = draw(20)
-        memory.add(s, curvature @ s)
-        pairs = [*pairs, (s, curvature @ s)][-4:]
+        y = curvature @ s
+        memory.add(s, y)
+        pairs, g = [*pairs, (s, y)][-4:], g + y

@@ -94,7 +94,7 @@ def minimise(
             fall, noise = height - value, torch.finfo(x.dtype).eps * abs(value)
             if abs(fall) <= noise:
                 fall = length * float((gradient + new) @ direction) / 2
-            if torch.isfinite(new).all() and fall <= SUFFICIENT * length * slope:
+            if torch.isfinite(new.sum()) and fall <= SUFFICIENT * length * slope:
                 accepted = True
                 break
             length *= _shrink(fall, length * slope)
@@ -135,9 +135,11 @@ class _Memory:
 
     def __init__(self, like: Tensor, inverse: Callable[[Tensor], Tensor] | None, size: int) -> None:
         self._inverse = inverse
-        self._vectors = like.new_zeros(3, size, like.numel())  # s, y and H₀y of each pair
+        self._vectors = like.new_empty(3, size, like.numel())  # s, y and H₀y of each pair
         self._across = np.zeros((2, size, size))  # s_i·y_j and y_i·H₀y_j
         self._used: list[int] = []
+        self._last = like
+        self._next: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
         return len(self._used)
@@ -145,24 +147,25 @@ class _Memory:
     def clear(self) -> None:
         """Forget every pair."""
         self._used.clear()
+        self._next = None
 
     def add(self, s: Tensor, y: Tensor) -> None:
-        """Remember a pair, in place of the oldest where there is no room."""
-        size = self._vectors.size(1)
-        slot = self._used.pop(0) if len(self._used) == size else len(self._used)
-        self._used.append(slot)
-        hy = y if self._inverse is None else self._inverse(y)
-        for row, vector in zip(self._vectors, (s, y, hy), strict=True):
-            row[slot] = vector
-        n = len(self._used)
-        steps, differences, _ = self._vectors[:, :n]
-        with_y, with_s, with_hy = _numbers(steps @ y, differences @ s, differences @ hy)
-        self._across[0, :n, slot], self._across[0, slot, :n] = with_y, with_s
-        self._across[1, :n, slot] = self._across[1, slot, :n] = with_hy
+        """Remember a pair, in place of the oldest where there is no room.
+
+        Args:
+            s: A step from where the last vector of :meth:`times` was the gradient.
+            y: What is to be added to that gradient for the next.
+        """
+        self._next = s, y
 
     def times(self, g: Tensor) -> Tensor:
-        """The inverse curvature times a vector."""
+        """The inverse curvature times a gradient."""
         hg = g if self._inverse is None else self._inverse(g)
+        if self._next is not None:
+            s, y = self._next
+            self._store(s, y, y if self._inverse is None else hg - self._last)
+            self._next = None
+        self._last = hg
         if not self._used:
             return hg if self._inverse is not None else g / g.norm()
         order, n = np.array(self._used), len(self._used)
@@ -181,6 +184,18 @@ class _Memory:
         first, second = torch.from_numpy(weights).to(g)
         result: Tensor = scale * hg + first @ steps + second @ changed
         return result
+
+    def _store(self, s: Tensor, y: Tensor, hy: Tensor) -> None:
+        size = self._vectors.size(1)
+        slot = self._used.pop(0) if len(self._used) == size else len(self._used)
+        self._used.append(slot)
+        for row, vector in zip(self._vectors, (s, y, hy), strict=True):
+            row[slot] = vector
+        n = len(self._used)
+        steps, differences, _ = self._vectors[:, :n]
+        with_y, with_s, with_hy = _numbers(steps @ y, differences @ s, differences @ hy)
+        self._across[0, :n, slot], self._across[0, slot, :n] = with_y, with_s
+        self._across[1, :n, slot] = self._across[1, slot, :n] = with_hy
 
 
 def _numbers(*found: Tensor) -> NDArray[np.float64]:
