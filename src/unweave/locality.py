@@ -230,7 +230,7 @@ def local_pull(
     for view in (old, new):
         objective = Objective(model, part.data(view), loss, decay, forward, inner)
         some = objective.nodes.numel() > 0
-        gradients.append(objective.at(theta).loss_gradient() if some else torch.zeros_like(theta))
+        gradients.append(objective.look(theta).loss_gradient() if some else torch.zeros_like(theta))
     meter.passes += inner.passes * part.nodes.numel() / old.size
     v = gradients[0] - gradients[1]
     if not bool(torch.isfinite(v).all()):

@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.autograd import Function
 
-__all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "peak", "weigh"]
+__all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "multiply", "peak", "weigh"]
 
 # torch's plain CSR product is threaded where it is MKL's or cuSPARSE's; elsewhere its reducing one is.
 THREADED = torch.backends.mkl.is_available() and sys.platform != "win32"  # type: ignore[no-untyped-call]
@@ -127,6 +127,11 @@ class Matrix:
 def matmul(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:
     """A X, or Aᵀ X where ``flipped``."""
     return _Matmul.apply(matrix, flipped, dense)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def multiply(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:
+    """A X, or Aᵀ X where ``flipped``, of numbers alone: nothing that can be differentiated."""
+    return _multiply(matrix.side(flipped), dense)
 
 
 def weigh(pattern: Pattern, values: Tensor, dense: Tensor, flipped: bool = False) -> Tensor:
