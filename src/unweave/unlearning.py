@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._digest import document_digest, tensor_digest
+from unweave._digest import tensor_digest
 from unweave.deferral import forget_locally
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
 from unweave.fitting import Recipe
@@ -161,10 +161,9 @@ def unlearn(
                 "digest_after": tensor_digest(new.named_parameters()),
             }
     meter.seconds["total"] = sum(meter.seconds.values())
-    document = removal.request.to_dict()
     receipt = Receipt(
-        request=document,
-        request_digest=document_digest(document),
+        request=removal.request.to_dict(),
+        request_digest=removal.request.digest,
         removed=removal.counts,
         graph={
             "nodes": int(data.num_nodes),
