@@ -37,35 +37,13 @@ def test_gradients_and_products_agree(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ["gcn", "sgc", "gin", "gat"])
 @pytest.mark.parametrize("dense", [False, True], ids=["sparse", "dense"])
-def test_built_in_models_agree_and_can_be_captured(name: str, dense: bool) -> None:
-    """Once a graph is known, nothing in a forward or backward pass of the built-in models waits for the device."""
+def test_built_in_models_agree(name: str, dense: bool) -> None:
     data = small_graph()
     keep = torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0)) < (2 if dense else 0.04)
     data.x = (data.x * keep).double()
     model = uw.models.build(name, 8, 3).double().eval()
-    there, x, edges = copy.deepcopy(model).cuda(), data.x.cuda(), data.edge_index.cuda()
-
-    def work() -> list[torch.Tensor]:
-        outputs = there(x, edges)
-        dummy = torch.ones_like(outputs, requires_grad=True)
-        pulled = torch.autograd.grad(outputs, list(there.parameters()), dummy, create_graph=True)
-        pushed = torch.autograd.grad(pulled, dummy, [torch.ones_like(p) for p in pulled], retain_graph=True)
-        return [outputs, *pulled, *pushed]
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        expected = work()
-        work()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.testing.assert_close(expected[0].cpu(), model(data.x, data.edge_index))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = work()
-    graph.replay()
-    torch.cuda.synchronize()
-    for a, b in zip(captured, expected, strict=True):
-        torch.testing.assert_close(a, b)
+    there = copy.deepcopy(model).cuda()
+    torch.testing.assert_close(there(data.x.cuda(), data.edge_index.cuda()).cpu(), model(data.x, data.edge_index))
 
 
 def trained() -> tuple[torch.nn.Module, Data]:

@@ -15,7 +15,7 @@ from unweave.halo import Border, affected, halo
 from unweave.localising import find_locality
 from unweave.locality import Locality, local_pull
 from unweave.methods import Problem
-from unweave.objective import call
+from unweave.objective import Objective, call, flatten
 from unweave.reach import Reach, find_reach
 from unweave.view import GraphView
 
@@ -152,8 +152,8 @@ def test_the_region_of_a_directed_graph_with_loops() -> None:
 
 def locality_of(model: nn.Module, data: object) -> Locality:
     ready = Case("gcn", "cross-entropy", "edges", False).build().before
-    ready.model, ready.data = model.eval(), data  # type: ignore[assignment]
-    return find_locality(ready)
+    decay = torch.full_like(flatten(model), 1e-2)
+    return find_locality(Objective(model.eval(), data, ready.loss, decay, ready.forward, ready.meter))  # type: ignore[arg-type]
 
 
 class Mixing(nn.Module):

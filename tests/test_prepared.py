@@ -129,3 +129,19 @@ def test_the_rehearsed_damping_is_at_least_what_spectrum_and_training_allow(
     bare.edge_index = data.edge_index[:, :0]
     alone = uw.prepare(trained.model, bare, weight_decay=DECAY)
     assert alone.damping == pytest.approx(least_damping(alone.curvature.values, flatten(trained.model), alone.gradient))
+
+
+def test_a_state_that_is_worn_is_said_to_be_and_a_run_computes_it_anew(trained: uw.Run, data: Data) -> None:
+    run = trained.prepare()
+    assert run.prepared is not None
+    once = run.forget(uw.draw("edges:0.3", data))
+    assert once.prepared is not None
+    assert (run.prepared.age, once.prepared.age) == (0, 1)
+    request = uw.draw("edges:0.01", once.data, seed=1)
+    told = uw.unlearn(once.model, once.data, request, weight_decay=DECAY, prepared=once.prepared)
+    assert any("call unweave.prepare anew" in warning for warning in told.receipt.warnings)
+    twice = once.forget(request)
+    assert twice.receipts[-1].details["prepared"] == "after training"
+    assert not any("prepare anew" in warning for warning in twice.receipts[-1].warnings)
+    assert twice.prepared is not None
+    assert twice.prepared.edges == once.data.edge_index.size(1)

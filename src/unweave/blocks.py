@@ -85,6 +85,16 @@ class Blocks(Objective):
         """The graph, built when it is asked for."""
         return self.view.data
 
+    @property
+    def stored_edges(self) -> int:
+        """Stored edges of the graph."""
+        return self.view.stored_edges
+
+    @property
+    def width(self) -> int:
+        """Features of a node."""
+        return int(self.view.base.x.size(1))
+
     def at(self, theta: Tensor) -> "BlockPoint":
         """Evaluate losses and, where derivatives are wanted at all, the gradient at θ."""
         return BlockPoint(self, theta)
@@ -129,7 +139,7 @@ class Blocks(Objective):
             "blocks": {kind: len(blocks) for kind, blocks in self.found.items()},
         }
 
-    def sweep(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
+    def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
         """Do some work on every block of training nodes, or of the others, in order.
 
         Args:
@@ -218,7 +228,7 @@ class BlockPoint(Point):
         """Losses and outputs of the training nodes, and the gradient of the summed loss where it was taken."""
         slope = torch.zeros_like(self.theta, dtype=torch.float64)
         losses, rows = [], []
-        for found in self.objective.sweep("gradient", self._settled) if self._with_gradient else self._looks():
+        for found in self.objective.over_blocks("gradient", self._settled) if self._with_gradient else self._looks():
             losses.append(found[0])
             rows.append(found[1])
             slope += found[2]
@@ -235,7 +245,7 @@ class BlockPoint(Point):
         trained = self._swept[1]
         outputs = trained.new_zeros(self.objective.view.size, *trained.shape[1:])
         outputs[self.objective.nodes] = trained
-        for block, rows in self.objective.sweep("outputs", self._others, others=True):
+        for block, rows in self.objective.over_blocks("outputs", self._others, others=True):
             outputs[block] = rows
         return outputs
 
@@ -258,7 +268,7 @@ class BlockPoint(Point):
     def total(self, kind: str, work: Work[Tensor]) -> Tensor:
         """The sum over the blocks of vectors as long as θ, in double precision on the way."""
         total = torch.zeros_like(self.theta, dtype=torch.float64)
-        for found in self.objective.sweep(kind, work):
+        for found in self.objective.over_blocks(kind, work):
             total += found
         return total.to(self.theta)
 
@@ -270,7 +280,7 @@ class BlockPoint(Point):
 
     def _settled(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
-            point = part.at(self.theta).settle()
+            point = part.look(self.theta)
         return point.losses, point.outputs.index_select(0, part.nodes), point.loss_gradient()
 
     def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -281,7 +291,7 @@ class BlockPoint(Point):
                 point = part.at(self.theta)
             return point.losses, point.outputs.index_select(0, part.nodes), none
 
-        return self.objective.sweep("losses", look)
+        return self.objective.over_blocks("losses", look)
 
     def _others(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor]:
         part.meter.passes += 1

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from unweave.errors import ModelError
-from unweave.objective import LOOKS, Point
-from unweave.recording import record
+from unweave.losses import cross_entropy
+from unweave.objective import Point
+from unweave.recording import LOOKS, aside, record
 
 __all__ = ["CURVATURES", "Curvature", "GaussNewton", "Hessian"]
 
@@ -42,12 +43,17 @@ class Curvature(ABC):
     def record(self) -> str:
         """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
 
-        Recording costs three products, so it pays for who will ask for a dozen.
+        Recording costs the graph of derivatives once more and three products, so it pays for who will ask for a dozen.
         """
-        found, whether = record(lambda v: (self.loss_product(v),), self._point.theta.detach())
+        objective, theta = self._point.objective, self._point.theta.detach()
+        if theta.device.type == "cuda":
+            self.__dict__.clear()  # the old graph of derivatives goes before the new one comes
+            with aside(theta.device):
+                type(self).__init__(self, objective.at(theta))
+        found, whether = record(lambda v: (self.loss_product(v),), theta)
         if whether == "yes":
             self._recorded = found
-            self._point.objective.meter.passes += 2 * LOOKS
+            objective.meter.passes += 2 * LOOKS
         return whether
 
     @abstractmethod
@@ -80,7 +86,8 @@ class GaussNewton(Curvature):
 
     Positive semi-definite whenever the loss is convex in the outputs, and equal to the Hessian where
     the outputs are linear in θ. J v comes from differentiating u ↦ Jᵀu, which is linear in u, so only
-    reverse mode is needed and any module that can be differentiated twice will do.
+    reverse mode is needed and any module that can be differentiated twice will do; where J is written out
+    (:mod:`unweave.models.sweep`) no derivative is taken at all.
     """
 
     def __init__(self, point: Point, *, check: bool = True) -> None:
@@ -88,8 +95,11 @@ class GaussNewton(Curvature):
         objective = point.objective
         objective.meter.passes += 1
         self._outputs = point.outputs.index_select(0, objective.nodes)
-        self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
-        self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)
+        self._swept = objective.sweep(point.theta)
+        if self._swept is None:
+            self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
+            self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)
+        self._shares = torch.softmax(self._outputs.detach(), dim=-1) if self._outputs.dim() > 1 else self._outputs
         self._leaf = self._outputs.detach().requires_grad_()
         losses = objective.loss(self._leaf, objective.data.y[objective.nodes])
         self._slope = _grad(losses.sum(), self._leaf, create_graph=True)
@@ -103,16 +113,20 @@ class GaussNewton(Curvature):
 
     def push(self, v: Tensor) -> Tensor:
         """J v: how the outputs of each training node move with θ along v."""
-        return _grad(self._pulled, self._dummy, v, retain_graph=True)
+        return _grad(self._pulled, self._dummy, v, retain_graph=True) if self._swept is None else self._swept.push(v)
 
     def bend(self, u: Tensor) -> Tensor:
         """∇²ℓ u, node by node."""
+        if self._swept is not None and self._point.objective.loss is cross_entropy:
+            return self._shares * (u - (self._shares * u).sum(dim=-1, keepdim=True))
         if not self._slope.requires_grad:  # the loss is linear in the outputs
             return torch.zeros_like(u)
         return _grad(self._slope, self._leaf, u, retain_graph=True)
 
     def pull(self, u: Tensor) -> Tensor:
         """Jᵀ u."""
+        if self._swept is not None:
+            return self._swept.pull(u)
         return _grad(self._outputs, self._point.theta, u, retain_graph=True)
 
     def loss_product(self, v: Tensor) -> Tensor:
@@ -120,7 +134,7 @@ class GaussNewton(Curvature):
         return self.pull(self.bend(self.push(v)))
 
     def _refuse_dropped_derivatives(self) -> None:
-        """⟨u, J v⟩ = ⟨Jᵀu, v⟩ for random u and v. Jᵀ needs one derivative, J as computed here needs two.
+        """⟨u, J v⟩ = ⟨Jᵀu, v⟩ for random u and v. Jᵀ needs one derivative; J, where it is not written out, needs two.
 
         torch drops the second derivative of a ``once_differentiable`` function without a word where another
         path leads to θ, and the products would be wrong.

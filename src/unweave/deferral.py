@@ -196,7 +196,7 @@ def settle(
         )
         for receipt in receipts[-count:]
     )
-    settled = replace(ready.moved(model, end.value, gradient), age=ready.age).on(data, loss, forward)
+    settled = replace(ready.moved(ready.parameters, end.value, gradient), age=ready.age).on(data, loss, forward)
     return settled, (*receipts[:-count], *done)
 
 

@@ -149,7 +149,7 @@ def remove(data: Data, request: Request) -> Removal:
         )
     edges = data.edge_index[:, drop]
     touched = unlabelled | mask_of(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
-    touched[torch.tensor(request.edges, dtype=torch.long, device=device).flatten()] = True
+    touched[request.pairs.to(device).flatten()] = True
     return Removal(
         request=request,
         graph=remaining(data, x, ~drop, gone, unlabelled),
@@ -239,7 +239,7 @@ def canonical(request: Request, data: Data, undirected: bool) -> Request:
             raise RequestError(
                 f"features: column {outside[0]} of node {node} is out of range; the graph has columns 0 … {width - 1}"
             )
-    if not undirected or not request.edges:
+    if not undirected or all(u <= v for u, v in request.edges):
         return request
     ordered = [(min(edge), max(edge)) for edge in request.edges]
     both = sorted(edge for edge, count in Counter(ordered).items() if count > 1)
@@ -256,7 +256,7 @@ def named_edges(data: Data, request: Request, undirected: bool) -> Tensor:
     drop = torch.zeros(edge_index.size(1), dtype=torch.bool, device=edge_index.device)
     if not request.edges:
         return drop
-    pairs = torch.tensor(request.edges, dtype=torch.long, device=edge_index.device).t()
+    pairs = request.pairs.to(edge_index.device).t()
     keys, order = _sorted_keys(edge_index, size)
     wanted, reverse = _keys(pairs[0], pairs[1], size), _keys(pairs[1], pairs[0], size)
     first, last = _range(keys, wanted)

@@ -35,7 +35,7 @@ class Locality:
         border: How the rim of a halo comes to its degrees.
         training_nodes: How many there are.
         classes: Training nodes of each class, for class labels.
-        setting: Names of loss and forward, digests of the weight decay and of the model's buffers.
+        setting: Names of loss and forward, the weight decay of each parameter, and a digest of the model's buffers.
         refusal: Why no request can be carried out on a part of the graph, where none can.
         graph: The graph. It is not stored with the rest; a run has it.
         functions: Loss and forward. They are not stored either.
@@ -171,7 +171,7 @@ def local_pull(
     for view in (old, new):
         objective = Objective(model, part.data(view), loss, decay, forward, inner)
         some = objective.nodes.numel() > 0
-        gradients.append(objective.at(theta).loss_gradient() if some else torch.zeros_like(theta))
+        gradients.append(objective.look(theta).loss_gradient() if some else torch.zeros_like(theta))
     meter.passes += inner.passes * part.nodes.numel() / old.size
     v = gradients[0] - gradients[1]
     if not bool(torch.isfinite(v).all()):
@@ -199,9 +199,16 @@ def setting_of(model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) ->
     return {
         "loss": _name(loss),
         "forward": _name(forward),
-        "weight_decay": tensor_digest([("decay", decay)]),
+        "weight_decay": str(_of_each(model, decay)),
         "buffers": tensor_digest(model.named_buffers()),
     }
+
+
+def _of_each(model: nn.Module, decay: Tensor) -> list[float]:
+    """The weight decay of each parameter, which is the same for all its entries."""
+    sizes = torch.tensor([0, *(parameter.numel() for parameter in model.parameters())])
+    found: list[float] = decay[sizes.cumsum(0)[:-1].to(decay.device)].tolist()
+    return found
 
 
 def _name(function: object) -> str:

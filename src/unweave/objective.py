@@ -19,9 +19,10 @@ from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
 from unweave.graph import remove
-from unweave.losses import Loss
+from unweave.losses import Loss, with_slope
 from unweave.meter import Meter
-from unweave.recording import WARM_UP, record
+from unweave.models.sweep import Sweep, sweep_of
+from unweave.recording import LOOKS, record
 from unweave.request import Request
 
 __all__ = [
@@ -39,9 +40,6 @@ __all__ = [
 
 Forward = Callable[[nn.Module, Data], Tensor]
 WeightDecay = float | Mapping[str, float]
-
-LOOKS = WARM_UP + 1
-"""Looks that recording one takes."""
 
 
 def call(model: nn.Module, data: Data) -> Tensor:
@@ -142,8 +140,9 @@ class Objective:
         self._targets: Tensor = data.y[self.nodes]
         self.mu: Tensor = decay * self.nodes.numel()
         self._caller = _Caller(model, forward)
-        self._shapes = {name: parameter.shape for name, parameter in self._caller.named_parameters()}
+        self._shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
+        self._sweep = sweep_of(model, data) if forward is call else None
 
     def at(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ, keeping what derivatives need."""
@@ -153,6 +152,16 @@ class Objective:
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
 
+    @property
+    def stored_edges(self) -> int:
+        """Stored edges of the graph."""
+        return int(self.data.edge_index.size(1))
+
+    @property
+    def width(self) -> int:
+        """Features of a node."""
+        return int(self.data.x.size(1))
+
     def without(self, request: Request) -> "Objective":
         """The same objective on the graph without what a request names."""
         left = remove(self.data, request).data
@@ -161,17 +170,36 @@ class Objective:
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, in eval mode."""
         self.model.eval()
-        pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
-        named = {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+        named = {f"model.{name}": piece for name, piece in self.split(theta).items()}
         outputs: Tensor = functional_call(self._caller, named, (self.data,))
         return outputs
 
+    def split(self, theta: Tensor) -> dict[str, Tensor]:
+        """A flat vector as the named parameters."""
+        pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
+        return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+
+    def sweep(self, theta: Tensor) -> "Swept | None":
+        """The model evaluated at θ without autograd, where it is one that was written out."""
+        with torch.no_grad():
+            return None if self._sweep is None else Swept(self, self._sweep(self.split(theta.detach())))
+
     def look(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
-        if self._recorded is None:
+        if self._sweep is None and self._recorded is None:
             return self.at(theta).settle()
         self.meter.passes += 2
-        return Point(self, theta, self._recorded(theta))
+        return Point(self, theta, (self._recorded or self._look)(theta))
+
+    def _look(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """Outputs, losses and gradient of the summed loss."""
+        swept = self.sweep(theta)
+        if swept is None:
+            point = self.at(theta).settle()
+            return point.outputs, point.losses, point.loss_gradient()
+        with torch.no_grad():
+            losses, slope = with_slope(self.loss, swept.outputs, self._targets)
+            return swept.all, losses, swept.pull(slope)
 
     def record(self, theta: Tensor) -> str:
         """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
@@ -181,12 +209,8 @@ class Objective:
         if self._recorded is not None:
             return "yes"
 
-        def look(theta: Tensor) -> tuple[Tensor, ...]:
-            point = self.at(theta).settle()
-            return point.outputs, point.losses, point.loss_gradient()
-
         passes = self.meter.passes
-        found, whether = record(look, theta)
+        found, whether = record(self._look, theta)
         self._recorded = found if whether == "yes" else None
         self.meter.passes = passes + (2 * LOOKS if whether == "yes" else 0)
         return whether
@@ -197,7 +221,7 @@ class Objective:
         return point.value, point.gradient()
 
     def node_losses(self, outputs: Tensor) -> Tensor:
-        """The loss of each training node."""
+        """The loss of each training node, from the outputs of all nodes."""
         try:
             losses = self.loss(outputs.index_select(0, self.nodes), self._targets)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -216,6 +240,31 @@ class Objective:
         """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
         self.meter.passes += 2
         return self.node_losses(self.forward(model, self.data)).mean()
+
+
+class Swept:
+    """A model evaluated at one θ without autograd, seen from its training nodes and as a function of a flat vector.
+
+    Attributes:
+        all: Model outputs of all nodes.
+        outputs: Those of the training nodes.
+    """
+
+    def __init__(self, objective: Objective, sweep: Sweep) -> None:
+        self._objective = objective
+        self._sweep = sweep
+        self.all = sweep.outputs
+        self.outputs = self.all.index_select(0, objective.nodes)
+
+    def push(self, v: Tensor) -> Tensor:
+        """J v, with J the Jacobian of the training nodes' outputs."""
+        return self._sweep.push(self._objective.split(v)).index_select(0, self._objective.nodes)
+
+    def pull(self, u: Tensor) -> Tensor:
+        """Jᵀ u."""
+        everywhere = torch.zeros_like(self.all).index_copy_(0, self._objective.nodes, u)
+        found = self._sweep.pull(everywhere)
+        return torch.cat([found[name].reshape(-1) for name in self._objective.split(self._objective.decay)])
 
 
 class Point:
@@ -252,6 +301,10 @@ class Point:
 
     def gradient(self) -> Tensor:
         """∇L(θ)."""
+        return self._gradient
+
+    @cached_property
+    def _gradient(self) -> Tensor:
         return self._slope + self.objective.mu * self.theta.detach()
 
     def loss_gradient(self, mask: Tensor | None = None) -> Tensor:

@@ -127,6 +127,8 @@ def _pose_prepared(
             meter=meter,
             known=(prepared.objective, prepared.gradient),
         )
+        problem.digest = prepared.parameters
+        problem.at_remaining = problem.remaining.look(problem.theta)
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)
     return problem, region, []
 

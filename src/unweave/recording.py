@@ -1,39 +1,41 @@
 """Record a function of one tensor as a CUDA graph, so that running it again costs one launch instead of hundreds."""
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unweave.errors import UnweaveError
 
-__all__ = ["Recorded", "record"]
+__all__ = ["LOOKS", "aside", "record"]
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
-WARM_UP = 2
+
+LOOKS = 3
+"""How often a function is run in order to be recorded."""
 
 
-class Recorded:
+class _Recorded:
     """A function that was run once while CUDA watched, and is replayed from then on.
 
     It must do nothing but queue work on the GPU: whatever waits for a result (a value that Python looks at, a selection
-    whose size depends on the data) cannot be recorded.
-
-    Args:
-        function: From one tensor to several, always of the same shapes.
-        example: A tensor it may be called with.
+    whose size depends on the data) cannot be recorded. That is found out before CUDA watches, as a recording that is
+    broken off leaves torch's random numbers in disorder.
     """
 
     def __init__(self, function: Function, example: Tensor) -> None:
+        device = example.device
         self._input = example.detach().clone()
-        aside = torch.cuda.Stream(example.device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream(example.device))
-        with torch.cuda.stream(aside):
-            for _ in range(WARM_UP):
+        with aside(device):
+            function(self._input)  # what is found out once and remembered may wait
+            with _nobody_waits():
                 function(self._input)
-        torch.cuda.current_stream(example.device).wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        with torch.cuda.graph(self._graph, pool=_pool(device), stream=_stream(device)):
             self._outputs = function(self._input)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -48,7 +50,58 @@ def record(function: Function, example: Tensor) -> tuple[Function, str]:
     if example.device.type != "cuda":
         return function, f"no: it runs on the {example.device.type}"
     try:
-        return Recorded(function, example), "yes"
+        return _Recorded(function, example), "yes"
     except (RuntimeError, UnweaveError) as error:
         torch.cuda.synchronize(example.device)
+        _settle_random_numbers()
         return function, f"no: {str(error).splitlines()[0]}"
+
+
+@contextmanager
+def aside(device: torch.device) -> Iterator[None]:
+    """Work on the stream that recordings are made on; on the CPU this does nothing.
+
+    A derivative runs on the stream of what it is the derivative of, so a graph of derivatives that a recording is to
+    run along must have been made here.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    stream, here = _stream(device), torch.cuda.current_stream(device)
+    stream.wait_stream(here)
+    with torch.cuda.stream(stream):
+        yield
+    here.wait_stream(stream)
+
+
+@lru_cache
+def _stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+@lru_cache
+def _pool(device: torch.device) -> Any:
+    """Memory that recordings share: no two of them ever run at the same time."""
+    with torch.cuda.device(device):
+        return torch.cuda.graph_pool_handle()
+
+
+@contextmanager
+def _nobody_waits() -> Iterator[None]:
+    """Make it an error to wait for the GPU."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _settle_random_numbers() -> None:
+    """After a recording that was broken off torch believes to be recording still; one of nothing ends that."""
+    with suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is empty
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            pass

@@ -12,9 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+import torch
+from torch import Tensor
 
 from unweave._digest import canonical_json, document_digest
 from unweave.errors import EmptyRequestError, RequestError
@@ -85,7 +89,12 @@ class Request:
     def __reduce__(self) -> tuple[Any, ...]:
         return (Request.from_json, (self.to_json(),))
 
-    @property
+    @cached_property
+    def pairs(self) -> Tensor:
+        """The edges as a tensor, ``[edges, 2]``."""
+        return torch.tensor(self.edges, dtype=torch.long).reshape(-1, 2)
+
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON form."""
         return document_digest(self.to_dict())

@@ -37,7 +37,7 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score, score_outputs
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
-from unweave.prepared import Prepared, prepare
+from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.unlearning import Unlearned, unlearn
@@ -87,6 +87,15 @@ class Run:
         """Deferred requests that are not verified."""
         return 0 if self.prepared is None or self.prepared.pending is None else self.prepared.pending.requests
 
+    @property
+    def _worn(self) -> float:
+        """The share of the graph that went since the curvature was computed."""
+        if self.prepared is None:
+            return 0.0
+        if isinstance(self.graph, GraphView):
+            return self.prepared.worn(self.graph.stored_edges, int(self.graph.labels.train_mask.sum()))
+        return self.prepared.worn(int(self.graph.edge_index.size(1)), int(self.graph.train_mask.sum()))
+
     def forget(
         self,
         request: Request,
@@ -99,6 +108,8 @@ class Run:
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
 
+        A prepared state is computed anew once a fifth of the graph went since.
+
         Args:
             request: What to forget.
             method: Name of a method, or a method.
@@ -110,6 +121,9 @@ class Run:
         """
         if self.pending and not defer:
             here = self._verified(memory_mib)
+            return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
+        if self.prepared is not None and not defer and ready_for(method, self.prepared) and self._worn > WORN:
+            here = self.prepare(memory_mib=memory_mib)
             return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
         done = unlearn(
             self.model,
@@ -210,13 +224,14 @@ class Run:
         if memory_mib is not None:
             rest = (self.recipe.weight_decay, self.loss, self.forward, Meter(decay.device), memory_mib)
             blocks = bounded_objective(done.model, done.graph, *rest)
-            state = self.prepared.moved(done.model, *blocks.evaluate(flatten(done.model)))
+            digest = done.receipt.parameters["digest_after"]
+            state = self.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
             return replace(state, locality=blocks.locality)
         meter = Meter(done.data.x.device)
         objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
-        return self.prepared.moved(done.model, *objective.evaluate(flatten(done.model))).on(
-            done.data, self.loss, self.forward
-        )
+        return self.prepared.moved(
+            done.receipt.parameters["digest_after"], *objective.evaluate(flatten(done.model))
+        ).on(done.data, self.loss, self.forward)
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""

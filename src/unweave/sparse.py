@@ -22,13 +22,14 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.autograd import Function
 
-__all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "peak", "weigh"]
+__all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "multiply", "peak", "weigh"]
 
 # torch's plain CSR product is threaded where it is MKL's or cuSPARSE's; elsewhere its reducing one is.
 THREADED = torch.backends.mkl.is_available() and sys.platform != "win32"  # type: ignore[no-untyped-call]
 
 with warnings.catch_warnings():  # said once in a process: let it be now, and nothing else be hidden
     warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+    warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")  # torch 2.11
     torch.sparse_csr_tensor([0, 0], [], [], (1, 1), dtype=torch.float, check_invariants=False)
 
 
@@ -126,6 +127,11 @@ class Matrix:
 def matmul(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:
     """A X, or Aᵀ X where ``flipped``."""
     return _Matmul.apply(matrix, flipped, dense)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def multiply(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:
+    """A X, or Aᵀ X where ``flipped``, of numbers alone: nothing that can be differentiated."""
+    return _multiply(matrix.side(flipped), dense)
 
 
 def weigh(pattern: Pattern, values: Tensor, dense: Tensor, flipped: bool = False) -> Tensor:

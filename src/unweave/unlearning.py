@@ -160,7 +160,7 @@ def unlearn(
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
-            digest = tensor_digest(own.named_parameters())
+            digest = problem.digest
             new = _load(own, outcome)
             notes += _refresh_statistics(new, removal, forward, outcome)
             with torch.set_grad_enabled(how.local):
@@ -217,7 +217,7 @@ def unlearn(
     )
     aged = None
     if isinstance(ready, Prepared):
-        aged = _aged(ready.moved(new, point.value, point.gradient()), problem)
+        aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
     return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach())
 
 

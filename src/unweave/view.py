@@ -207,7 +207,7 @@ class GraphView:
 
     def _edges_of(self, request: Request, nodes: Tensor, undirected: bool) -> tuple[Tensor, Tensor, int]:
         """The stored edges that a request takes, their ids, and the pairs whose edges differ by direction then."""
-        firsts = torch.tensor([u for u, _ in request.edges], dtype=torch.long, device=nodes.device)
+        firsts = request.pairs[:, 0].to(nodes.device)
         # Each edge that may go, and its reverse, touches one of these.
         near = torch.unique(torch.cat([nodes, firsts]))
         found = torch.unique(torch.cat([self.edges_at(near, into=into)[1] for into in (False, True)]))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tests.solvers.test_cg import V, matrix
 from unweave.solvers import LowRank, low_rank, minimise
+from unweave.solvers.quasi_newton import _Memory
 
 
 def parabola(h: Tensor, target: Tensor):  # type: ignore[no-untyped-def]
@@ -123,3 +124,34 @@ def test_negative_curvature_along_the_way_is_reported() -> None:
     assert report.smallest_curvature is not None
     assert report.smallest_curvature < 0
     assert report.converged
+
+
+@pytest.mark.parametrize("prepared", [False, True], ids=["plain", "prepared"])
+def test_remembered_pairs_give_the_two_loops(prepared: bool) -> None:
+    """Numbers instead of vectors: the same as Nocedal's recursion, also when old pairs make room for new ones."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    square = draw(20, 20)
+    curvature = square @ square.T + 20 * torch.eye(20, dtype=torch.float64)
+    guess = torch.linalg.inv(curvature + torch.diag(draw(20).abs()))
+    inverse = guess.matmul if prepared else None
+    memory, pairs, g = _Memory(draw(20), inverse, 4), list[tuple[Tensor, Tensor]](), draw(20)
+    for _ in range(9):
+        q, weights = g.clone(), []
+        for s, y in reversed(pairs):
+            weights.append((s @ q) / (s @ y))
+            q = q - weights[-1] * y
+        if inverse is not None:
+            r = inverse(q)
+        else:
+            r = q * (pairs[-1][0] @ pairs[-1][1]) / (pairs[-1][1] @ pairs[-1][1]) if pairs else q / q.norm()
+        for (s, y), weight in zip(pairs, reversed(weights), strict=True):
+            r = r + (weight - (y @ r) / (s @ y)) * s
+        torch.testing.assert_close(memory.times(g), r)
+        s = draw(20)
+        y = curvature @ s
+        memory.add(s, y)
+        pairs, g = [*pairs, (s, y)][-4:], g + y

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._digest import tensor_digest
 from unweave.errors import DivergenceError
 from unweave.fitting import Recipe
 from unweave.graph import Removal
@@ -78,6 +79,11 @@ class Problem:
             self.__dict__.pop(name, None)
 
     @cached_property
+    def digest(self) -> str:
+        """Digest of θ0."""
+        return tensor_digest(self.original.model.named_parameters())
+
+    @cached_property
     def original_value(self) -> float:
         """L0(θ0)."""
         return self.at_original.value
@@ -105,7 +111,7 @@ class Problem:
         pass costs the same, and a model that mixes nodes in a way its layers do not tell is served as exactly.
         """
         for gradient, graph in ((self.original_gradient, "its"), (self.remaining_gradient, "the remaining")):
-            if not bool(torch.isfinite(gradient).all()):
+            if not bool(torch.isfinite(gradient.sum())):
                 raise DivergenceError(
                     f"the gradient of the objective on {graph} graph is not finite at the trained parameters; look for "
                     "a division by zero, a logarithm or a square root of zero in the model or the loss"
@@ -139,10 +145,10 @@ class Problem:
 
     def local_change(self, point: Point, kept: float = 1.0) -> float:
         """Q(θ) − Q(θ0) at a point of L', summed node by node in double, so that small requests survive rounding."""
-        theta, start = point.theta.detach().double(), self.theta.double()
+        theta = point.theta.detach()
         losses = (point.losses.detach().double() - self._remaining_losses.double()).sum()
-        decay = (self.remaining.mu.double() * (theta - start) * (theta + start)).sum() / 2
-        return float(losses + decay - kept * (self.original_gradient.double() @ (theta - start)))
+        slope = self.remaining.mu * (theta + self.theta) / 2 - kept * self.original_gradient
+        return float(losses + torch.sum((theta - self.theta) * slope, dtype=torch.float64))
 
     def change_without(self, touched: Tensor, theta: Tensor) -> tuple[float, float | None]:
         """What θ does to the old graph's objective without the loss of some nodes, and to the outputs there.

@@ -1,18 +1,19 @@
 """GIF, the graph influence function (Wu et al., WWW'23, Theorem 2), and what it is the first step of."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from unweave._digest import tensor_digest
+from unweave.adjacency import among
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import ASK, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
 from unweave.objective import Point
-from unweave.prepared import AT_MINIMUM, SADDLE, Prepared, bend, stationarity
+from unweave.prepared import AT_MINIMUM, SADDLE, WORN, Prepared, bend, stationarity
 from unweave.request import ALL
 from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
 
@@ -148,7 +149,7 @@ class GIF(InfluenceStep):
     def forget(self, problem: Problem) -> Outcome:
         """Restart the minimisation on the remaining graph, or take one influence step and refine it."""
         ready = self.prepared
-        if ready is not None and ready.parameters != tensor_digest(problem.original.model.named_parameters()):
+        if ready is not None and ready.parameters != problem.digest:
             raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
         if ready is not None and abs(ready.objective - (now := problem.original_value)) > SAME * abs(now):
             raise MethodError(
@@ -160,7 +161,12 @@ class GIF(InfluenceStep):
             return super().forget(problem)
         when = "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else "")
         damping = None if ready.at_minimum else ready.damping
-        return self._restart(problem, ready.to(problem.theta.device).curvature, damping, when)
+        outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, when)
+        worn = ready.worn(problem.original.stored_edges, problem.original.nodes.numel())
+        if worn <= WORN:
+            return outcome
+        warning = f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"
+        return replace(outcome, warnings=(*outcome.warnings, warning))
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -177,7 +183,7 @@ class GIF(InfluenceStep):
     def _at_minimum(self, problem: Problem, space: Krylov) -> bool:
         """As much as the products for this request tell."""
         left = stationarity(space.low_rank(), problem.original_gradient, problem.original_value)
-        return left <= AT_MINIMUM and bend(problem.at_original) >= SADDLE
+        return left <= AT_MINIMUM and bend(problem.original, problem.theta) >= SADDLE
 
     def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
         """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
@@ -186,7 +192,7 @@ class GIF(InfluenceStep):
         """
         kept, delta = (0.0, 0.0) if damping is None else (_share(problem), damping)
         start = problem.remaining_gradient - kept * problem.original_gradient
-        size, lowest = float(start.norm()), -math.inf
+        size = float(start.norm())
         if damping is None:
             enough = max(ENOUGH * size, float(problem.original_gradient.norm()))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
@@ -194,7 +200,6 @@ class GIF(InfluenceStep):
             most = AUTO_STEPS
         else:
             enough, most = ENOUGH * size, DAMPED_STEPS
-            lowest = problem.remaining_value - DRIFT * float(start @ curvature.solve(start, delta)) / 2
         most = most if self.steps == "auto" else self.steps
         recorded = problem.remaining.record(problem.theta) if most >= WORTH_RECORDING else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []
@@ -214,7 +219,6 @@ class GIF(InfluenceStep):
             lambda g: curvature.solve(g, delta),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
-            lowest=lowest,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
@@ -256,10 +260,11 @@ def _regime(problem: Problem, raised: float = 1.0) -> tuple[str, ...]:
         raised: How many times the least damping the step had to be damped with.
     """
     reasons = []
-    request, data, nodes = problem.removal.request, problem.original.data, problem.original.nodes
-    columns = data.x.size(1)
-    rows = [columns if cols == ALL else len(cols) for node, cols in request.features.items() if data.train_mask[node]]
-    pairs = data.edge_index.size(1) / (2 if problem.removal.undirected else 1)
+    request, nodes, columns = problem.removal.request, problem.original.nodes, problem.original.width
+    trained = among(torch.tensor(list(request.features), dtype=torch.long, device=nodes.device), nodes).tolist()
+    changed = (columns if cols == ALL else len(cols) for cols in request.features.values())
+    rows = [count for count, counts in zip(changed, trained, strict=True) if counts]
+    pairs = problem.original.stored_edges / (2 if problem.removal.undirected else 1)
     shares = {
         "training nodes": 1 - _share(problem),
         "edges": len(request.edges) / max(pairs, 1),

@@ -14,6 +14,9 @@ __all__ = ["Krylov", "LowRank", "krylov", "largest_eigenvalue", "low_rank", "ran
 
 REST = 2.0
 RANK = 32
+TWICE = 0.7
+"""Share of a vector's length that one orthogonalisation must leave, or it is done again (Daniel et al., 1976)."""
+
 CHECK = 5
 """Products between two looks at how far a Krylov space has come."""
 
@@ -85,7 +88,8 @@ class Krylov:
         keep = keep[values[keep] > 1e-6 * values[-1]]
         if not keep.numel():
             raise DivergenceError("the curvature has no positive eigenvalue; train with weight_decay above 0")
-        return LowRank(values[keep].to(self.basis), self.basis @ mixing[:, keep].to(self.basis))
+        vectors = mixing[:, keep].to(self.basis).T @ self.basis.T  # rows, as they are read row by row
+        return LowRank(values[keep].to(self.basis), vectors.T)
 
 
 def low_rank(operator: Operator, like: Tensor, *, rank: int = RANK) -> LowRank:
@@ -121,28 +125,32 @@ def krylov(
         products: At most so many.
         enough: Asked after every fifth product.
     """
-    basis = torch.zeros(v.numel(), min(products, v.numel()), dtype=v.dtype, device=v.device)
+    basis = v.new_zeros(min(products, v.numel()), v.numel())
     diagonal: list[float] = []
     off: list[float] = []
     q = v / v.norm()
-    for step in range(basis.size(1)):
-        basis[:, step] = q
+    for step in range(basis.size(0)):
+        basis[step] = q
         w = operator(q)
         if not torch.isfinite(w).all():
             raise DivergenceError(
                 "a curvature product was not finite; the model's outputs or derivatives overflow at these parameters"
             )
         diagonal.append(float(q @ w))
-        used = basis[:, : step + 1]
-        for _ in range(2):  # orthogonal to all that came before, or copies of the largest eigenvalue would appear
-            w = w - used @ (used.T @ w)
+        used = basis[: step + 1]
+        w = w - diagonal[-1] * q - (off[-1] * basis[step - 1] if step else 0.0)
+        before = float(w.norm())
+        # Orthogonal to all that came before, or copies of the largest eigenvalue would appear; twice where it matters.
+        w = w - (used @ w) @ used
+        if float(w.norm()) < TWICE * before:
+            w = w - (used @ w) @ used
         off.append(float(w.norm()))
         if off[-1] <= 1e-6 * max(abs(d) for d in diagonal):
             break
-        if (step + 1) % CHECK == 0 and enough(_space(diagonal, off, used)):
+        if (step + 1) % CHECK == 0 and enough(_space(diagonal, off, used.T)):
             break
         q = w / off[-1]
-    return _space(diagonal, off, basis[:, : len(diagonal)])
+    return _space(diagonal, off, basis[: len(diagonal)].T)
 
 
 def _space(diagonal: list[float], off: list[float], basis: Tensor) -> Krylov:

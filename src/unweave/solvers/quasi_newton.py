@@ -5,11 +5,12 @@ given, so that the first step already is a Newton step and every later one costs
 """
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = ["Evaluate", "MinimiseReport", "minimise"]
@@ -75,7 +76,7 @@ def minimise(
         lowest: Stop when the function is below this.
         memory: Pairs of steps and gradient differences to remember.
     """
-    pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=memory)
+    pairs = _Memory(x, inverse, min(memory, max(evaluations, FIRST)))
     spent = taken = 0
     smallest: float | None = None
 
@@ -83,7 +84,7 @@ def minimise(
         return spent < (evaluations if taken else max(evaluations, FIRST))
 
     while may_go_on() and float(gradient.norm()) > tolerance and value > lowest:
-        direction = -_two_loops(gradient, pairs, inverse)
+        direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
         length, accepted = 1.0, False
         while slope < 0 and may_go_on() and length >= SHORTEST:
@@ -93,12 +94,12 @@ def minimise(
             fall, noise = height - value, torch.finfo(x.dtype).eps * abs(value)
             if abs(fall) <= noise:
                 fall = length * float((gradient + new) @ direction) / 2
-            if torch.isfinite(new).all() and fall <= SUFFICIENT * length * slope:
+            if torch.isfinite(new.sum()) and fall <= SUFFICIENT * length * slope:
                 accepted = True
                 break
             length *= _shrink(fall, length * slope)
         if not accepted:
-            if not pairs:
+            if not len(pairs):
                 break
             pairs.clear()
             continue
@@ -106,7 +107,7 @@ def minimise(
         bend = float(s @ y) / max(float(s @ s), 1e-300)
         smallest = bend if smallest is None else min(smallest, bend)
         if float(s @ y) > 1e-8 * float(s.norm() * y.norm()):
-            pairs.append((s, y))
+            pairs.add(s, y)
         x, value, gradient = candidate, height, new
         taken += 1
     norm = float(gradient.norm())
@@ -120,22 +121,83 @@ def _shrink(fall: float, promised: float) -> float:
     return min(max(-promised / (2 * bend), least), most) if math.isfinite(bend) and bend > 0 else least
 
 
-def _two_loops(
-    gradient: Tensor, pairs: deque[tuple[Tensor, Tensor]], inverse: Callable[[Tensor], Tensor] | None
-) -> Tensor:
-    """The inverse curvature times the gradient, with the remembered pairs on top of the initial inverse."""
-    q = gradient.clone()
-    weights = []
-    for s, y in reversed(pairs):
-        weight = (s @ q) / (s @ y)
-        weights.append(weight)
-        q = q - weight * y
-    if inverse is not None:
-        r = inverse(q)
-    elif pairs:
-        r = q * float(pairs[-1][0] @ pairs[-1][1]) / float(pairs[-1][1] @ pairs[-1][1])
-    else:
-        r = q / float(q.norm())
-    for (s, y), weight in zip(pairs, reversed(weights), strict=True):
-        r = r + (weight - (y @ r) / (s @ y)) * s
-    return r
+class _Memory:
+    """The latest pairs of steps s and gradient differences y, and the inverse curvature that they give.
+
+    The two loops of L-BFGS run over numbers, not over vectors: with the products s_i·y_j and y_i·H₀y_j known, a
+    direction takes two products with the remembered vectors, however many there are.
+
+    Args:
+        like: A vector of the length, type and device of those to come.
+        inverse: Product with H₀; ``None`` for the identity, scaled by the latest pair.
+        size: Pairs to remember.
+    """
+
+    def __init__(self, like: Tensor, inverse: Callable[[Tensor], Tensor] | None, size: int) -> None:
+        self._inverse = inverse
+        self._vectors = like.new_empty(3, size, like.numel())  # s, y and H₀y of each pair
+        self._across = np.zeros((2, size, size))  # s_i·y_j and y_i·H₀y_j
+        self._used: list[int] = []
+        self._last = like
+        self._next: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def clear(self) -> None:
+        """Forget every pair."""
+        self._used.clear()
+        self._next = None
+
+    def add(self, s: Tensor, y: Tensor) -> None:
+        """Remember a pair, in place of the oldest where there is no room.
+
+        Args:
+            s: A step from where the last vector of :meth:`times` was the gradient.
+            y: What is to be added to that gradient for the next.
+        """
+        self._next = s, y
+
+    def times(self, g: Tensor) -> Tensor:
+        """The inverse curvature times a gradient."""
+        hg = g if self._inverse is None else self._inverse(g)
+        if self._next is not None:
+            s, y = self._next
+            self._store(s, y, y if self._inverse is None else hg - self._last)
+            self._next = None
+        self._last = hg
+        if not self._used:
+            return hg if self._inverse is not None else g / g.norm()
+        order, n = np.array(self._used), len(self._used)
+        steps, _, changed = self._vectors[:, :n]
+        sy, yhy = (part[np.ix_(order, order)] for part in self._across)
+        along_s, along_y = (found[order] for found in _numbers(steps @ g, changed @ g))
+        scale = 1.0 if self._inverse is not None else sy[-1, -1] / yhy[-1, -1]
+        alpha, beta = np.zeros(n), np.zeros(n)
+        for i in reversed(range(n)):
+            alpha[i] = (along_s[i] - sy[i, i + 1 :] @ alpha[i + 1 :]) / sy[i, i]
+        base = scale * (along_y - yhy @ alpha)
+        for i in range(n):
+            beta[i] = (base[i] + sy[:i, i] @ (alpha[:i] - beta[:i])) / sy[i, i]
+        weights = np.zeros((2, n))
+        weights[0, order], weights[1, order] = alpha - beta, -scale * alpha
+        first, second = torch.from_numpy(weights).to(g)
+        result: Tensor = scale * hg + first @ steps + second @ changed
+        return result
+
+    def _store(self, s: Tensor, y: Tensor, hy: Tensor) -> None:
+        size = self._vectors.size(1)
+        slot = self._used.pop(0) if len(self._used) == size else len(self._used)
+        self._used.append(slot)
+        for row, vector in zip(self._vectors, (s, y, hy), strict=True):
+            row[slot] = vector
+        n = len(self._used)
+        steps, differences, _ = self._vectors[:, :n]
+        with_y, with_s, with_hy = _numbers(steps @ y, differences @ s, differences @ hy)
+        self._across[0, :n, slot], self._across[0, slot, :n] = with_y, with_s
+        self._across[1, :n, slot] = self._across[1, slot, :n] = with_hy
+
+
+def _numbers(*found: Tensor) -> NDArray[np.float64]:
+    """Vectors of one length as numbers, with one look at the device."""
+    return torch.stack(found).double().cpu().numpy()

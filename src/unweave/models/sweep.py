@@ -1,0 +1,123 @@
+"""Outputs and derivatives of GCN and SGC written out: a sweep over the graph without autograd, in a dozen products.
+
+Any other module is differentiated by torch; these give the same, up to rounding, and are a privilege of speed alone.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.models.gcn import GCN, SparseGCNConv
+from unweave.models.sgc import SGC, SparseAPPNP
+from unweave.models.structure import bare, constant, features, normalised, serves
+from unweave.sparse import Matrix, multiply
+
+__all__ = ["Sweep", "sweep_of"]
+
+Weights = Mapping[str, Tensor]
+
+
+class Sweep(Protocol):
+    """A model evaluated at some weights.
+
+    Attributes:
+        outputs: Of all nodes.
+    """
+
+    outputs: Tensor
+
+    def push(self, direction: Weights) -> Tensor:
+        """How the outputs move with the weights along a direction."""
+        ...
+
+    def pull(self, u: Tensor) -> dict[str, Tensor]:
+        """The gradient of ⟨outputs, u⟩ by the weights."""
+        ...
+
+
+def sweep_of(model: nn.Module, data: Data) -> Callable[[Weights], Sweep] | None:
+    """The way to evaluate a model on a graph without autograd; ``None`` where there is none.
+
+    There is one for GCN and SGC as they are built, called as ``model(x, edge_index[, edge_weight])`` on plain tensors,
+    where nobody listens to calls of their layers.
+    """
+    x, edge_index, edge_weight = data.x, data.edge_index, data.get("edge_weight")
+    if data.get("edge_attr") is not None or not all(bare(module) for module in model.modules()) or not constant(x):
+        return None
+    names, layer, build = _written_out(model)
+    if {name for name, _ in model.named_parameters()} != set(names) or not serves(layer, x, edge_index, edge_weight):
+        return None
+    matrix, given = normalised(edge_index, edge_weight, x.size(0), x.dtype), features(x)
+    return lambda weights: build(_Features(x, given), matrix, weights)
+
+
+def _written_out(model: nn.Module) -> tuple[tuple[str, ...], Any, Callable[["_Features", Matrix, Weights], Sweep]]:
+    """The parameters of a model, the layer that says whether its graph serves, and how it is evaluated."""
+    if type(model) is GCN and type(model.conv1) is type(model.conv2) is SparseGCNConv:
+        return GCN_WEIGHTS, model.conv1, _GCN
+    if type(model) is SGC and type(model.propagate) is SparseAPPNP:
+        return ("linear.weight",), model.propagate, partial(_SGC, model.propagate.K)
+    return (), None, _GCN
+
+
+class _Features:
+    """X, sparse where it is sparse enough."""
+
+    def __init__(self, x: Tensor, sparse: Matrix | None) -> None:
+        self._x, self._sparse = x, sparse
+
+    def times(self, dense: Tensor) -> Tensor:
+        """X D."""
+        return self._x @ dense if self._sparse is None else multiply(self._sparse, dense)
+
+    def flipped(self, dense: Tensor) -> Tensor:
+        """Xᵀ D."""
+        return self._x.T @ dense if self._sparse is None else multiply(self._sparse, dense, flipped=True)
+
+
+GCN_WEIGHTS = ("conv1.bias", "conv1.lin.weight", "conv2.bias", "conv2.lin.weight")
+
+
+class _GCN:
+    """Â relu(Â X W₁ᵀ + b₁) W₂ᵀ + b₂."""
+
+    def __init__(self, x: _Features, matrix: Matrix, weights: Weights) -> None:
+        self._x, self._matrix = x, matrix
+        bias1, weight1, bias2, self._weight2 = (weights[name] for name in GCN_WEIGHTS)
+        self._hidden = torch.relu(multiply(matrix, x.times(weight1.T)) + bias1)
+        self.outputs = multiply(matrix, self._hidden @ self._weight2.T) + bias2
+        self._on = self._hidden > 0
+
+    def push(self, direction: Weights) -> Tensor:
+        bias1, weight1, bias2, weight2 = (direction[name] for name in GCN_WEIGHTS)
+        hidden = (multiply(self._matrix, self._x.times(weight1.T)) + bias1) * self._on
+        return multiply(self._matrix, hidden @ self._weight2.T + self._hidden @ weight2.T) + bias2
+
+    def pull(self, u: Tensor) -> dict[str, Tensor]:
+        last = multiply(self._matrix, u, flipped=True)
+        hidden = (last @ self._weight2) * self._on
+        first = self._x.flipped(multiply(self._matrix, hidden, flipped=True))
+        return dict(zip(GCN_WEIGHTS, (hidden.sum(0), first.T, u.sum(0), last.T @ self._hidden), strict=True))
+
+
+class _SGC:
+    """Âᴷ X Wᵀ."""
+
+    def __init__(self, steps: int, x: _Features, matrix: Matrix, weights: Weights) -> None:
+        self._steps, self._x, self._matrix = steps, x, matrix
+        self.outputs = self.push(weights)
+
+    def push(self, direction: Weights) -> Tensor:
+        return self._propagated(self._x.times(direction["linear.weight"].T))
+
+    def pull(self, u: Tensor) -> dict[str, Tensor]:
+        return {"linear.weight": self._x.flipped(self._propagated(u, flipped=True)).T}
+
+    def _propagated(self, dense: Tensor, flipped: bool = False) -> Tensor:
+        for _ in range(self._steps):
+            dense = multiply(self._matrix, dense, flipped=flipped)
+        return dense
