@@ -12,7 +12,8 @@ from tests.cases import LAYERS, LOSSES, REQUESTS, Case, Net
 from tests.test_view import multigraph
 from unweave.graph import influenced_region, remove
 from unweave.halo import Border, affected, halo
-from unweave.locality import Locality, find_locality, local_pull
+from unweave.localising import find_locality
+from unweave.locality import Locality, local_pull
 from unweave.methods import Problem
 from unweave.objective import Objective, call, flatten
 from unweave.reach import Reach, find_reach

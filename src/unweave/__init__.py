@@ -11,6 +11,7 @@ from unweave import losses, methods, models
 from unweave.data import load, split
 from unweave.drawing import draw
 from unweave.errors import (
+    BudgetError,
     ClassLossError,
     DataError,
     DataUnavailableError,
@@ -41,6 +42,7 @@ from unweave.unlearning import Unlearned, unlearn
 __version__ = "0.1.0"
 
 __all__ = [
+    "BudgetError",
     "ClassLossError",
     "DataError",
     "DataUnavailableError",

@@ -22,17 +22,23 @@ class Curvature(ABC):
     """A symmetric matrix known by its products, ``operator(v)``, at a point.
 
     The weight decay's diagonal is part of it.
+
+    Args:
+        point: Where.
+        check: Whether to make sure that the model can be differentiated twice.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         self._point = point
         self._mu = point.objective.mu
-        self._product: Callable[[Tensor], tuple[Tensor, ...]] = lambda v: (self._loss_product(v),)
+        # No function that holds this object: the graphs of derivatives would live until the garbage collector comes.
+        self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector of the length of θ."""
         self._point.objective.meter.passes += 2
-        return self._product(v)[0] + self._mu * v
+        product = self.loss_product(v) if self._recorded is None else self._recorded(v)[0]
+        return product + self._mu * v
 
     def record(self) -> str:
         """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
@@ -44,13 +50,15 @@ class Curvature(ABC):
             self.__dict__.clear()  # the old graph of derivatives goes before the new one comes
             with aside(theta.device):
                 type(self).__init__(self, objective.at(theta))
-        self._product, whether = record(self._product, theta)
-        objective.meter.passes += 2 * LOOKS if whether == "yes" else 0
+        found, whether = record(lambda v: (self.loss_product(v),), theta)
+        if whether == "yes":
+            self._recorded = found
+            objective.meter.passes += 2 * LOOKS
         return whether
 
     @abstractmethod
-    def _loss_product(self, v: Tensor) -> Tensor:
-        """The product with the curvature of the summed loss."""
+    def loss_product(self, v: Tensor) -> Tensor:
+        """The product with the curvature of the summed loss, without the weight decay."""
 
 
 class Hessian(Curvature):
@@ -59,13 +67,15 @@ class Hessian(Curvature):
     Indefinite for most trained networks of more than one layer.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
-        GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
+        if check:
+            GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
         point.objective.meter.passes += 1
         self._gradient = _grad(point.losses.sum(), point.theta, create_graph=True)
 
-    def _loss_product(self, v: Tensor) -> Tensor:
+    def loss_product(self, v: Tensor) -> Tensor:
+        """H v without the weight decay."""
         if not self._gradient.requires_grad:  # the loss is linear in θ
             return torch.zeros_like(v)
         return _grad(self._gradient, self._point.theta, v, retain_graph=True)
@@ -80,12 +90,12 @@ class GaussNewton(Curvature):
     (:mod:`unweave.models.sweep`) no derivative is taken at all.
     """
 
-    def __init__(self, point: Point) -> None:
+    def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
         objective = point.objective
         objective.meter.passes += 1
         self._outputs = point.outputs.index_select(0, objective.nodes)
-        self._swept = objective.sweep(point.theta)
+        self._swept = objective.swept(point.theta)
         if self._swept is None:
             self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
             self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)
@@ -93,7 +103,8 @@ class GaussNewton(Curvature):
         self._leaf = self._outputs.detach().requires_grad_()
         losses = objective.loss(self._leaf, objective.data.y[objective.nodes])
         self._slope = _grad(losses.sum(), self._leaf, create_graph=True)
-        self._refuse_dropped_derivatives()
+        if check:
+            self._refuse_dropped_derivatives()
 
     @property
     def slope(self) -> Tensor:
@@ -118,7 +129,8 @@ class GaussNewton(Curvature):
             return self._swept.pull(u)
         return _grad(self._outputs, self._point.theta, u, retain_graph=True)
 
-    def _loss_product(self, v: Tensor) -> Tensor:
+    def loss_product(self, v: Tensor) -> Tensor:
+        """Jᵀ ∇²ℓ J v."""
         return self.pull(self.bend(self.push(v)))
 
     def _refuse_dropped_derivatives(self) -> None:

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from unweave.curvature import GaussNewton
+from unweave.blocks import products
 from unweave.drawing import draw
 from unweave.errors import RequestError
-from unweave.graph import remove
 from unweave.objective import Objective
 from unweave.solvers import LowRank, Operator
 
@@ -60,15 +59,14 @@ def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvat
     """
     damping = least_damping(curvature.values, theta, slope)
     try:
-        left = remove(objective.data, draw(REHEARSAL, objective.data)).data
+        remaining = objective.without(draw(REHEARSAL, objective.data))
     except RequestError:  # no edges, or none of them drawn
         return damping
-    remaining = Objective(objective.model, left, objective.loss, objective.decay, objective.forward, objective.meter)
     point = remaining.at(theta)
     before, v = point.value, slope - point.gradient()
     if not bool(v.any()):
         return damping
-    basis, images = _subspace(GaussNewton(point), v, curvature, damping)
+    basis, images = _subspace(products("gauss-newton", point), v, curvature, damping)
     del point
     for _ in range(DAMPING_TRIES):
         inside = torch.linalg.solve(

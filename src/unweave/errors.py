@@ -15,6 +15,7 @@
     │   ├── DivergenceError          the recursion grows without bound
     │   ├── NegativeCurvatureError   the curvature is not positive
     │   └── NoProgressError          the answer would be a no-op in disguise
+    ├── BudgetError              the memory allowed is too little for a single node
     └── RunError                 a run folder is missing, taken, truncated or edited
 
 Each message names what was received, what was expected and what to do next.
@@ -55,6 +56,10 @@ class ModelError(UnweaveError):
 
 class MethodError(UnweaveError):
     """No such method, or it does not take the option given."""
+
+
+class BudgetError(UnweaveError):
+    """The memory allowed is too little for the neighbourhood of a single node."""
 
 
 class SolverError(UnweaveError):

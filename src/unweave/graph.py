@@ -7,7 +7,7 @@ import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from unweave.errors import EmptyRequestError, RequestError
 from unweave.memo import remembered
 from unweave.reach import Reach
 from unweave.request import ALL, Request
+
+if TYPE_CHECKING:
+    from unweave.view import GraphView
 
 __all__ = [
     "MASKS",
@@ -43,7 +46,7 @@ class Removal:
 
     Attributes:
         request: The request in canonical form (undirected edges as ``u <= v``).
-        data: The remaining graph G'.
+        graph: The remaining graph G', or a view of it.
         undirected: Whether edges were taken out in both directions.
         edges: The stored edges that went, ``[2, m]``, with those of deleted nodes.
         nodes: Ids of the deleted nodes.
@@ -53,13 +56,23 @@ class Removal:
     """
 
     request: Request
-    data: Data
+    graph: "Data | GraphView"
     undirected: bool
     edges: Tensor
     nodes: Tensor
     features: Tensor
     labels: Tensor
     touched: Tensor
+
+    @property
+    def data(self) -> Data:
+        """The remaining graph; of a view it is built when asked for."""
+        return self.graph if isinstance(self.graph, Data) else self.graph.data
+
+    @property
+    def stored_edges(self) -> int:
+        """Stored edges that remain."""
+        return int(self.graph.edge_index.size(1)) if isinstance(self.graph, Data) else self.graph.stored_edges
 
     @property
     def counts(self) -> dict[str, int]:
@@ -139,7 +152,7 @@ def remove(data: Data, request: Request) -> Removal:
     touched[request.pairs.to(device).flatten()] = True
     return Removal(
         request=request,
-        data=remaining(data, x, ~drop, gone, unlabelled),
+        graph=remaining(data, x, ~drop, gone, unlabelled),
         undirected=undirected,
         edges=edges,
         nodes=nodes,

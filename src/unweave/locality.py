@@ -10,21 +10,20 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import graph_digest, tensor_digest
-from unweave.errors import ClassLossError, DivergenceError, MethodError, RequestError
-from unweave.graph import attributes
-from unweave.halo import BORDERS, Border, Halo, affected, halo
+from unweave.errors import (
+    ClassLossError,
+    DivergenceError,
+    MethodError,
+    RequestError,
+)
+from unweave.halo import Border, Halo, affected, halo
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective
-from unweave.reach import Reach, find_reach
-from unweave.statistics import running
-from unweave.validation import rounding
+from unweave.reach import Reach
 from unweave.view import GraphView, Taken
 
-__all__ = ["Locality", "Pull", "find_locality", "local_pull", "setting_of"]
-
-TRIED = 6
-"""Nodes whose output on their halo is compared with that on the whole graph."""
+__all__ = ["Locality", "Pull", "counted", "local_pull", "setting_of"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,15 @@ class Locality:
 
     def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Locality":
         """The same model on a graph of which more may be gone; where no label is, there is nothing to count anew."""
-        counted = _counted(data, loss) if recount else {}
-        return replace(self, graph=GraphView.of(data), functions=(loss, forward), **counted)
+        numbers = counted(data.y[data.train_mask], loss) if recount else {}
+        return replace(self, graph=GraphView.of(data), functions=(loss, forward), **numbers)
 
-    def knows(self, data: Data, loss: Loss, forward: Forward) -> bool:
+    def knows(self, data: Data | GraphView, loss: Loss, forward: Forward) -> bool:
         """Whether these are the graph, of the same untouched tensors, and the functions this was found with."""
         same = self.functions is not None and self.functions[0] is loss and self.functions[1] is forward
-        return same and self.graph is not None and self.graph.untouched and self.graph.holds(data)
+        if not same or self.graph is None or not self.graph.untouched:
+            return False
+        return self.graph.holds(data) if isinstance(data, Data) else data is self.graph
 
     def view_of(self, graph: Data | GraphView) -> GraphView:
         """The view that stands for a graph, if that is the one this was found on.
@@ -112,66 +113,6 @@ class Locality:
             )
         classes = {label: count for label, count in classes.items() if count}
         return replace(self, graph=after, training_nodes=self.training_nodes - gone.numel(), classes=classes)
-
-
-def find_locality(objective: Objective) -> Locality:
-    """Find out whether a model's outputs can be had from halos, and how: it is tried, not believed.
-
-    Args:
-        objective: The model with its parameters, in eval mode, and its graph.
-    """
-    model, data, forward = objective.model.eval(), objective.data, objective.forward
-    seen: list[Tensor] = []
-    with torch.no_grad():
-        reach = find_reach(model, lambda: seen.append(forward(model, data)))
-    objective.meter.passes += 1
-    view = GraphView.of(data)
-    found = Locality(
-        reach=reach,
-        border="none",
-        setting=setting_of(model, objective.loss, objective.decay, forward),
-        graph=view,
-        functions=(objective.loss, forward),
-        **_counted(data, objective.loss),
-    )
-    if reach.steps is None:
-        return replace(found, refusal=f"how far its messages travel is not known ({reach.source})")
-    if running(model):
-        return replace(found, refusal=f"its layer {next(iter(running(model)))} keeps statistics of the whole graph")
-    reason = ""
-    for border in BORDERS if reach.normalised and reach.steps else ("none",):
-        reason = _differs(model, view, seen[0], forward, replace(found, border=border))
-        if not reason:
-            return replace(found, border=border)
-    return replace(found, refusal=reason)
-
-
-def _differs(model: nn.Module, view: GraphView, outputs: Tensor, forward: Forward, how: Locality) -> str:
-    """What is wrong with the outputs that halos give to a few nodes; empty where they are those of the whole graph."""
-    edge_attributes = set(attributes(view.base)[1]) - {"edge_index"}
-    if how.border == "merged" and (
-        edge_attributes - {"edge_weight"} or getattr(view.base.get("edge_weight"), "ndim", 1) != 1
-    ):
-        return "its edges carry more than a weight"
-    degree = view.index.into.start.diff()
-    chosen = torch.randperm(view.size, generator=torch.Generator().manual_seed(0))[: TRIED - 1].to(degree.device)
-    parts = [halo(view, node.reshape(1), how.reach, how.border) for node in [degree.argmin(), *chosen]]
-    if all(part.nodes.numel() == view.size for part in parts):
-        return "no prediction comes from less than the whole graph"
-    if how.border == "merged" and not any(
-        bool((view.index.into.degree[part.nodes[part.nodes.numel() - part.merged :]] > 1).any()) for part in parts
-    ):
-        return "there is nothing to draw together"
-    for part in parts:
-        try:
-            with torch.no_grad():
-                found = forward(model, part.data(view))[0]
-        except Exception as error:  # a model of anyone's may want the whole graph in any way
-            return f"it cannot be called on a part of the graph ({type(error).__name__}: {error})"
-        if bool(((found - outputs[part.nodes[0]]).abs() > rounding(outputs)).any()):
-            node = int(part.nodes[0])
-            return f"the output of node {node} depends on more than the {how.reach.steps} hops of {how.reach.source}"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -244,12 +185,13 @@ def local_pull(
     return Pull(v, region, sizes, int(old.in_training(region).sum()), part)
 
 
-def _counted(data: Data, loss: Loss) -> dict[str, Any]:
+def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:
+    """Training nodes, in all and of each class."""
     classes: dict[str, int] = {}
     if loss is cross_entropy:
-        labels, numbers = torch.unique(data.y[data.train_mask], return_counts=True)
-        classes = {str(label): number for label, number in zip(labels.tolist(), numbers.tolist(), strict=True)}
-    return {"training_nodes": int(data.train_mask.sum()), "classes": classes}
+        known, numbers = torch.unique(labels, return_counts=True)
+        classes = {str(label): number for label, number in zip(known.tolist(), numbers.tolist(), strict=True)}
+    return {"training_nodes": labels.size(0), "classes": classes}
 
 
 def setting_of(model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) -> dict[str, str]:

@@ -13,7 +13,7 @@ from unweave.graph import MASKS
 from unweave.losses import Loss, cross_entropy
 from unweave.objective import Forward, call, flatten
 
-__all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score"]
+__all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score", "score_outputs"]
 
 
 def log_probabilities(model: nn.Module, data: Data, forward: Forward = call) -> Tensor:
@@ -51,7 +51,11 @@ def score(model: nn.Module, data: Data, loss: Loss = cross_entropy, forward: For
     """The final score: mean loss, and for classes micro-F1, on the training, validation and test nodes."""
     model.eval()
     with torch.no_grad():
-        outputs = forward(model, data)
+        return score_outputs(forward(model, data), data, loss)
+
+
+def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
+    """The same from the outputs of all nodes; of the graph only labels and masks are used."""
     scores: dict[str, float] = {}
     for name in MASKS:
         mask = data.get(name)

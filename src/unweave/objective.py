@@ -18,10 +18,12 @@ from torch.func import functional_call
 from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
+from unweave.graph import remove
 from unweave.losses import Loss, with_slope
 from unweave.meter import Meter
 from unweave.models.sweep import Sweep, sweep_of
 from unweave.recording import LOOKS, record
+from unweave.request import Request
 
 __all__ = [
     "Forward",
@@ -150,6 +152,11 @@ class Objective:
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
 
+    def without(self, request: Request) -> "Objective":
+        """The same objective on the graph without what a request names."""
+        left = remove(self.data, request).data
+        return Objective(self.model, left, self.loss, self.decay, self.forward, self.meter)
+
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, in eval mode."""
         self.model.eval()
@@ -162,7 +169,7 @@ class Objective:
         pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
 
-    def sweep(self, theta: Tensor) -> "Swept | None":
+    def swept(self, theta: Tensor) -> "Swept | None":
         """The model evaluated at θ without autograd, where it is one that was written out."""
         with torch.no_grad():
             return None if self._sweep is None else Swept(self, self._sweep(self.split(theta.detach())))
@@ -176,7 +183,7 @@ class Objective:
 
     def _look(self, theta: Tensor) -> tuple[Tensor, ...]:
         """Outputs, losses and gradient of the summed loss."""
-        swept = self.sweep(theta)
+        swept = self.swept(theta)
         if swept is None:
             point = self.at(theta).settle()
             return point.outputs, point.losses, point.loss_gradient()

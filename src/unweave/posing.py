@@ -4,8 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.bounded import blocks_of, bounded_objective
+from unweave.budget import check_memory
 from unweave.errors import ModelError, RequestError
-from unweave.graph import Region, influenced_region, remove
+from unweave.graph import Region, Removal, influenced_region, mask_of, remove
+from unweave.halo import affected
 from unweave.losses import Loss
 from unweave.meter import Meter
 from unweave.methods.base import Problem
@@ -23,8 +26,9 @@ from unweave.validation import (
     check_model,
     check_outputs,
 )
+from unweave.view import GraphView, Taken
 
-__all__ = ["meter_for", "pose"]
+__all__ = ["meter_for", "pose", "pose_bounded"]
 
 
 def meter_for(model: object, data: object, request: object) -> Meter:
@@ -127,6 +131,68 @@ def _pose_prepared(
         problem.at_remaining = problem.remaining.look(problem.theta)
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)
     return problem, region, []
+
+
+def pose_bounded(
+    model: nn.Module,
+    graph: Data | GraphView,
+    request: Request,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    memory_mib: float,
+    seed: int,
+    allow_class_loss: bool,
+    prepared: Prepared | None,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem of a request (:func:`pose`) in blocks; nothing of the graph is copied."""
+    with meter.phase("validate"):
+        check_memory(memory_mib)
+        own = duplicate(model).eval()
+        known = None
+        if prepared is not None and prepared.serves(model, graph, weight_decay, loss, forward):
+            assert prepared.locality is not None
+            decay = decay_vector(own, weight_decay)
+            original = blocks_of(own, prepared.locality, loss, decay, forward, meter, memory_mib)
+            known = (prepared.objective, prepared.gradient)
+        else:
+            original = bounded_objective(own, graph, weight_decay, loss, forward, meter, memory_mib)
+    with meter.phase("graph"):
+        after, taken = original.view.take(request)
+        there = original.locality.without(taken, after, loss, allow_class_loss=allow_class_loss)
+    with meter.phase("region"):
+        reach = original.locality.reach
+        ids, sizes = affected(original.view, taken, reach)
+        region = Region(mask_of(ids, original.view.size), sizes, reach)
+    with meter.phase("evaluate"):
+        problem = Problem(
+            original=original,
+            remaining=original.on(there),
+            theta=flatten(own),
+            removal=_removal(after, taken),
+            seed=seed,
+            meter=meter,
+            known=known,
+        )
+        check_outputs(problem.at_remaining.outputs, after.base)
+    return problem, region, []
+
+
+def _removal(after: GraphView, taken: Taken) -> Removal:
+    request, device = taken.request, taken.nodes.device
+    ids = [*request.nodes, *request.labels, *request.features, *(end for edge in request.edges for end in edge)]
+    return Removal(
+        request=request,
+        graph=after,
+        undirected=taken.undirected,
+        edges=taken.edges,
+        nodes=taken.nodes,
+        features=taken.features,
+        labels=taken.labels,
+        touched=mask_of(torch.tensor(ids, dtype=torch.long, device=device), after.size),
+    )
 
 
 def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:

@@ -11,14 +11,17 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.curvature import GaussNewton, Hessian
+from unweave.blocks import Blocks, products
+from unweave.bounded import bounded_objective
 from unweave.damping import rehearsed_damping
-from unweave.locality import Locality, find_locality, setting_of
+from unweave.localising import find_locality
+from unweave.locality import Locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, duplicate, flatten
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
+from unweave.view import GraphView
 
 __all__ = [
     "AT_MINIMUM",
@@ -115,7 +118,9 @@ class Prepared:
         gone = [1 - now / then for now, then in ((edges, self.edges), (nodes, self.nodes)) if then]
         return max(gone, default=0.0)
 
-    def serves(self, model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward) -> bool:
+    def serves(
+        self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward
+    ) -> bool:
         """Whether this is known, without evaluating anything, to be the state of this model on this graph."""
         here = self.locality
         return (
@@ -187,9 +192,9 @@ def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> floa
 
 def bend(objective: Objective, theta: Tensor) -> float:
     """The smallest Hessian eigenvalue at θ that a short search meets, as a share of the largest."""
-    products = Hessian(objective.at(theta))
-    products.record()
-    ends = krylov(products, random_like(theta), products=BEND_PRODUCTS).values
+    operator = products("hessian", objective.at(theta))
+    operator.record()
+    ends = krylov(operator, random_like(theta), products=BEND_PRODUCTS).values
     return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
 
 
@@ -201,6 +206,7 @@ def prepare(
     loss: Loss = cross_entropy,
     forward: Forward = call,
     rank: int = 32,
+    memory_mib: float | None = None,
 ) -> Prepared:
     """Compute once, after training, what every request needs.
 
@@ -211,15 +217,25 @@ def prepare(
         loss: Per-node loss it was trained with.
         forward: How to call it.
         rank: Eigenpairs to keep.
+        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
+            done in blocks of nodes. ``data.x`` may be a memory map.
     """
     own = duplicate(model)
-    return prepare_objective(checked_objective(own, data, weight_decay, loss, forward), flatten(own), rank=rank)
+    objective = checked_objective(own, data, weight_decay, loss, forward, memory_mib)
+    return prepare_objective(objective, flatten(own), rank=rank)
 
 
 def checked_objective(
-    model: nn.Module, data: Data, weight_decay: WeightDecay, loss: Loss, forward: Forward
+    model: nn.Module,
+    data: Data,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    memory_mib: float | None = None,
 ) -> Objective:
     """The objective of a trained module, once the module and the graph have passed every check."""
+    if memory_mib is not None:
+        return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
     check_data(data)
     check_model(model, data)
     check_calls(model, data, loss, forward)
@@ -237,12 +253,12 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> N
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
-    locality = find_locality(objective)
+    locality = objective.locality if isinstance(objective, Blocks) else find_locality(objective)
     value, gradient = objective.evaluate(theta)
-    products = GaussNewton(objective.at(theta))
-    products.record()
-    curvature = low_rank(products, theta, rank=rank)
-    del products
+    operator = products("gauss-newton", objective.at(theta))
+    operator.record()
+    curvature = low_rank(operator, theta, rank=rank)
+    del operator
     flat = stationarity(curvature, gradient, value) <= AT_MINIMUM
     found = Prepared(
         curvature=curvature,

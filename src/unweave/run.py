@@ -24,16 +24,17 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave._digest import document_digest, graph_digest, tensor_digest
+from unweave.bounded import bounded_objective
 from unweave.data import load
 from unweave.deferral import settle
-from unweave.errors import RequestError, RunError
+from unweave.errors import MethodError, RequestError, RunError
 from unweave.fitting import Recipe
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.methods import Method
 from unweave.methods.registry import ready_for
-from unweave.metrics import score
+from unweave.metrics import score, score_outputs
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
 from unweave.prepared import WORN, Prepared, prepare
@@ -100,6 +101,7 @@ class Run:
         *,
         allow_class_loss: bool = False,
         defer: bool = False,
+        memory_mib: float | None = None,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
@@ -112,12 +114,15 @@ class Run:
             allow_class_loss: Allow the last training node of a class to go.
             defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
                 what it was worth. Requests that are pending are verified before one that is not deferred.
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
             **options: Options of the method.
         """
         if self.pending and not defer:
-            return self.verify().forget(request, method, allow_class_loss=allow_class_loss, **options)
+            here = self._verified(memory_mib)
+            return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
         if self.prepared is not None and not defer and ready_for(method, self.prepared) and self._worn > WORN:
-            return self.prepare().forget(request, method, allow_class_loss=allow_class_loss, **options)
+            here = self.prepare(memory_mib=memory_mib)
+            return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
         done = unlearn(
             self.model,
             self.graph,
@@ -130,22 +135,38 @@ class Run:
             allow_class_loss=allow_class_loss,
             recipe=self.recipe,
             defer=defer,
+            memory_mib=memory_mib,
             **(ready_for(method, self.prepared) | options),
         )
         return replace(
             self,
             model=done.model,
             graph=done.graph,
-            metrics={} if defer else score(done.model, done.data, self.loss, self.forward),
+            metrics=self._scores(done),
             receipts=(*self.receipts, done.receipt),
-            prepared=done.prepared if defer else self._aged(done),
+            prepared=done.prepared if defer else self._aged(done, memory_mib),
         )
 
-    def prepare(self) -> "Run":
-        """The same run with the state that makes requests cheap, computed anew on the graph as it is now."""
-        here = self.verify() if self.pending else self
+    def _scores(self, done: Unlearned) -> dict[str, float]:
+        if done.outputs is None:
+            return {}
+        labels = done.graph.labels if isinstance(done.graph, GraphView) else done.graph
+        return score_outputs(done.outputs, labels, self.loss)
+
+    def prepare(self, *, memory_mib: float | None = None) -> "Run":
+        """The same run with the state that makes requests cheap, computed anew on the graph as it is now.
+
+        Args:
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
+        """
+        here = self._verified(memory_mib)
         state = prepare(
-            here.model, here.data, weight_decay=here.recipe.weight_decay, loss=here.loss, forward=here.forward
+            here.model,
+            here.data,
+            weight_decay=here.recipe.weight_decay,
+            loss=here.loss,
+            forward=here.forward,
+            memory_mib=memory_mib,
         )
         return replace(here, prepared=state)
 
@@ -184,11 +205,26 @@ class Run:
         if known is not None and abs(known - now) > SAME * abs(known):
             raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")
 
-    def _aged(self, done: Unlearned) -> Prepared | None:
+    def _verified(self, memory_mib: float | None) -> "Run":
+        """This run without pending requests, which no budget may hold."""
+        if self.pending and memory_mib is not None:
+            raise MethodError(
+                "verifying the deferred requests that are pending looks at the whole graph at once; call Run.verify "
+                "(unweave verify) first, or leave memory_mib (--memory-mib) out"
+            )
+        return self.verify() if self.pending else self
+
+    def _aged(self, done: Unlearned, memory_mib: float | None) -> Prepared | None:
         """The prepared state for the new model: its curvature one request older, its gradient new."""
         if self.prepared is None or done.prepared is not None:
             return done.prepared
         decay = decay_vector(done.model, self.recipe.weight_decay)
+        if memory_mib is not None:
+            rest = (self.recipe.weight_decay, self.loss, self.forward, Meter(decay.device), memory_mib)
+            blocks = bounded_objective(done.model, done.graph, *rest)
+            digest = done.receipt.parameters["digest_after"]
+            state = self.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
+            return replace(state, locality=blocks.locality)
         meter = Meter(done.data.x.device)
         objective = Objective(done.model, done.data, self.loss, decay, self.forward, meter)
         return self.prepared.moved(

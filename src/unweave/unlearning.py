@@ -6,24 +6,25 @@ region, lets the method work, checks the result and writes the receipt.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
+from unweave.blocks import Blocks
 from unweave.deferral import forget_locally
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
 from unweave.fitting import Recipe
-from unweave.graph import Region
+from unweave.graph import Region, Removal
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
 from unweave.objective import Forward, Point, WeightDecay, call, load_flat
-from unweave.posing import meter_for, pose
+from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
@@ -39,15 +40,18 @@ class Unlearned:
 
     Attributes:
         model: A new model that has forgotten; the caller's is untouched.
-        graph: The remaining graph; after a deferred request a view, which the next one takes as it is.
+        graph: The remaining graph; after a deferred request, or one in bounded memory, a view, which the next one of
+            that kind takes as it is.
         receipt: What was done, how well and at what cost.
         prepared: The state that was given, for the new model: give it with the next request.
+        outputs: Outputs of the new model for all nodes of the remaining graph; none after a deferred request.
     """
 
     model: nn.Module
     graph: Data | GraphView
     receipt: Receipt
     prepared: Prepared | None = None
+    outputs: Tensor | None = None
 
     @property
     def data(self) -> Data:
@@ -69,6 +73,7 @@ def unlearn(
     allow_class_loss: bool = False,
     recipe: Recipe | None = None,
     defer: bool = False,
+    memory_mib: float | None = None,
     **options: Any,
 ) -> Unlearned:
     """Make a trained model forget.
@@ -89,6 +94,9 @@ def unlearn(
         recipe: How the model was trained, when that is known; ``retrain`` and ``finetune`` given by name follow it.
         defer: Take one prepared influence step now, from the region alone, and leave it unverified: ``gif`` with
             ``prepared=`` only. It takes time in proportion to the neighbourhood of what goes, not to the graph.
+        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
+            done in blocks of nodes, each with the neighbourhood its outputs depend on, and ``data.x`` may be a memory
+            map. ``graph`` of the result is then a view. For methods that evaluate and nothing else (``gif``, ``if``).
         **options: Options of the method, when it is given by name.
 
     Returns:
@@ -101,7 +109,9 @@ def unlearn(
     ready = getattr(how, "prepared", None)
     if not defer and isinstance(ready, Prepared) and ready.pending is not None:
         raise MethodError("prepared= has deferred requests that are not verified; verify them first (Run.verify)")
-    if isinstance(data, GraphView) and not defer:
+    if memory_mib is not None:
+        _check_bounded(how, defer, hops)
+    elif isinstance(data, GraphView) and not defer:
         data = data.data
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
     if recipe is not None and not isinstance(recipe, Recipe):
@@ -125,23 +135,23 @@ def unlearn(
             allow_class_loss=allow_class_loss,
         )
         return Unlearned(done.model, done.graph, done.receipt, done.prepared)
-    assert isinstance(data, Data)
     device = meter.device
     with torch.enable_grad(), peak_memory(device) as peak:
         with torch.set_grad_enabled(how.local):
-            problem, region, notes = pose(
-                model,
-                data,
-                request,
-                weight_decay=weight_decay,
-                loss=loss,
-                forward=forward,
-                hops=hops,
-                seed=seed,
-                allow_class_loss=allow_class_loss,
-                meter=meter,
-                prepared=ready,
-            )
+            given: dict[str, Any] = {
+                "weight_decay": weight_decay,
+                "loss": loss,
+                "forward": forward,
+                "seed": seed,
+                "allow_class_loss": allow_class_loss,
+                "meter": meter,
+                "prepared": ready,
+            }
+            if memory_mib is not None:
+                problem, region, notes = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
+            else:
+                assert isinstance(data, Data)
+                problem, region, notes = pose(model, data, request, hops=hops, **given)
         own, removal = problem.original.model, problem.removal
         with meter.phase("evaluate"):
             before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
@@ -152,7 +162,7 @@ def unlearn(
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
-            notes += _refresh_statistics(new, removal.data, forward, outcome)
+            notes += _refresh_statistics(new, removal, forward, outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = _quality(problem, outcome, point, local=how.local)
@@ -161,21 +171,22 @@ def unlearn(
                 "digest_after": tensor_digest(new.named_parameters()),
             }
     meter.seconds["total"] = sum(meter.seconds.values())
+    own_size = region.mask.numel()
     receipt = Receipt(
         request=removal.request.to_dict(),
         request_digest=removal.request.digest,
         removed=removal.counts,
         graph={
-            "nodes": int(data.num_nodes),
+            "nodes": own_size,
             "undirected": removal.undirected,
-            "stored_edges_before": data.edge_index.size(1),
-            "stored_edges_after": removal.data.edge_index.size(1),
+            "stored_edges_before": removal.stored_edges + removal.edges.size(1),
+            "stored_edges_after": removal.stored_edges,
             "training_nodes_before": problem.original.nodes.numel(),
             "training_nodes_after": problem.remaining.nodes.numel(),
         },
         region=_describe_region(region, problem),
         method={"name": how.name, "options": _options(how)},
-        details=outcome.details,
+        details=outcome.details | _describe_blocks(problem),
         solve=None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
         parameters={
             "count": problem.theta.numel(),
@@ -192,7 +203,7 @@ def unlearn(
             *notes,
             *outcome.warnings,
             *quality.pop("warnings"),
-            *_memories(own, data.x.size(0)),
+            *_memories(own, own_size),
             *_assumed(how, recipe),
         ],
         objective={
@@ -206,11 +217,35 @@ def unlearn(
     )
     aged = None
     if isinstance(ready, Prepared):
-        recount = removal.labels.numel() > 0
-        aged = ready.moved(digests["digest_after"], point.value, point.gradient()).on(
-            removal.data, loss, forward, recount=recount
+        aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
+    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach())
+
+
+def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
+    """What goes with a memory budget, and what does not."""
+    if defer:
+        raise MethodError(
+            "memory_mib (--memory-mib) does nothing when deferring, which never looks at the whole graph; leave it out"
         )
-    return Unlearned(new, removal.data, receipt, aged)
+    if hops is not None:
+        raise ModelError("hops does nothing with memory_mib, for which the model's reach is tried; leave it out")
+    if not how.bounded:
+        raise MethodError(
+            f"method {how.name!r} calls the model on the whole graph, so memory_mib (--memory-mib) cannot bound it; "
+            "leave it out, or use method='gif'"
+        )
+
+
+def _aged(ready: Prepared, problem: Problem) -> Prepared:
+    """The state of the new model, told the graph that remains."""
+    remaining, removal = problem.remaining, problem.removal
+    if isinstance(remaining, Blocks):
+        return replace(ready, locality=remaining.locality)
+    return ready.on(removal.data, remaining.loss, remaining.forward, recount=removal.labels.numel() > 0)
+
+
+def _describe_blocks(problem: Problem) -> dict[str, Any]:
+    return {"in_blocks": problem.remaining.describe()} if isinstance(problem.remaining, Blocks) else {}
 
 
 def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
@@ -268,14 +303,14 @@ def _load(model: nn.Module, outcome: Outcome) -> nn.Module:
     return model
 
 
-def _refresh_statistics(model: nn.Module, data: Data, forward: Forward, outcome: Outcome) -> list[str]:
+def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[str]:
     """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
     names = ", ".join(running(model))
     if not names or outcome.buffers is not None:
         return []
     if not outcome.refresh:
         return [f"running statistics still come from the old graph: {names}"]
-    refresh(model, data, forward)
+    refresh(model, removal.data, forward)
     return [f"running statistics were taken anew on the remaining graph: {names}"]
 
 

@@ -22,6 +22,9 @@ __all__ = [
     "rounding",
 ]
 
+ROWS = 2**14
+"""Rows that are checked at a time."""
+
 
 def check_data(data: Data) -> None:
     """Shapes, masks, ids and finiteness of a graph. Labels of test nodes are not looked at."""
@@ -61,9 +64,11 @@ def check_data(data: Data) -> None:
         raise DataError("data.train_mask selects no node; there is nothing that was trained on")
     for key in ("x", "edge_weight"):
         value = data.get(key)
-        if value is not None and not bool(torch.isfinite(value).all()):
-            row = int((~torch.isfinite(value)).reshape(value.size(0), -1).any(dim=1).nonzero()[0])
-            raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
+        for first in range(0, 0 if value is None else value.size(0), ROWS):  # a memory map is never looked at whole
+            rows = value[first : first + ROWS]
+            if not bool(torch.isfinite(rows).all()):
+                row = first + int((~torch.isfinite(rows)).reshape(rows.size(0), -1).any(dim=1).nonzero()[0])
+                raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
     weight = data.get("edge_weight")
     if weight is not None and weight.size(0) != index.size(1):
         raise DataError(f"data.edge_weight has {weight.size(0)} entries for {index.size(1)} edges")

@@ -151,6 +151,13 @@ class GraphView:
             x[new] = self.x[torch.searchsorted(self.rows, nodes[new])]
         return x
 
+    @property
+    def labels(self) -> Data:
+        """Labels and masks alone, without those that may not be used."""
+        kept = ~mask_of(self.unlabelled, self.size)
+        masks = {name: self.base[name] & kept for name in MASKS if self.base.get(name) is not None}
+        return Data(y=self.base.y, **masks)
+
     def in_training(self, nodes: Tensor) -> Tensor:
         """Which of some nodes are training nodes."""
         chosen: Tensor = self.base.train_mask[nodes] & ~among(nodes, self.unlabelled)

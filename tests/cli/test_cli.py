@@ -154,6 +154,17 @@ def test_demo_is_the_main_job(tmp_path: Path) -> None:
     assert "trained to be able to forget" in done.stdout
 
 
+def test_a_memory_budget(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bounded"
+    how = ("forget", folder / "a", "--forget", "edges:0.05", "--out", out)
+    refused(unweave(*how, "--memory-mib", 64, "--method", "retrain"), "calls the model on the whole graph")
+    done = unweave(*how, "--memory-mib", 64, "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["receipt"]["details"]["in_blocks"]["memory_mib"] == 64
+    assert unweave("prepare", out, "--memory-mib", 64).exit_code == 0
+    refused(unweave("prepare", out, "--memory-mib", -1), "positive number of MiB")
+
+
 def test_prepare_writes_its_state_into_the_run(tmp_path: Path) -> None:
     out = tmp_path / "a"
     assert unweave("train", "--data", "demo", "--model", "gcn", "--out", out, "--epochs", "30").exit_code == 0

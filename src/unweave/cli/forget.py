@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
+from unweave.cli.options import Device, Forget, Json, MemoryMib, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
@@ -35,6 +35,7 @@ def forget(
         bool,
         typer.Option("--defer", help="One prepared step from its neighbourhood alone; unweave verify checks it later."),
     ] = False,
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[
@@ -52,7 +53,14 @@ def forget(
         raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
     with progress_bar(f"forgetting by {method}"):
-        after = before.forget(wanted(before.data), method, allow_class_loss=allow_class_loss, defer=defer, **options)
+        after = before.forget(
+            wanted(before.data),
+            method,
+            allow_class_loss=allow_class_loss,
+            defer=defer,
+            memory_mib=memory_mib,
+            **options,
+        )
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})

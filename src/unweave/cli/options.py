@@ -20,6 +20,7 @@ __all__ = [
     "Forgettable",
     "Json",
     "LearningRate",
+    "MemoryMib",
     "ModelName",
     "RequestFile",
     "RequestSeed",
@@ -38,6 +39,9 @@ WeightDecay = Annotated[float | None, typer.Option(help="Weight decay; 1e-4, or 
 Forgettable = Annotated[bool, typer.Option("--forgettable", help="Train to a minimum, so that the model can forget.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Root = Annotated[Path | None, typer.Option(help="Data folder; by default UNWEAVE_DATA, then the cache folder.")]
+MemoryMib = Annotated[
+    float | None, typer.Option("--memory-mib", help="MiB for the model's evaluations; done in blocks of nodes to fit.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RequestFile = Annotated[Path | None, typer.Option("--request", help="Request, a .json or .csv file.")]
 Forget = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import print_json, reports_errors, say
 from unweave.meter import find_device
 from unweave.run import Run
@@ -16,12 +16,13 @@ __all__ = ["prepare"]
 @reports_errors
 def prepare(
     run: Annotated[Path, typer.Argument(help="Folder of the run; the state is written into it.")],
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     json: Json = False,
 ) -> None:
     """Prepare a run once, so that forgetting costs a few gradients."""
-    ready = Run.open(run, root=root).to(find_device(device)).prepare()
+    ready = Run.open(run, root=root).to(find_device(device)).prepare(memory_mib=memory_mib)
     state = ready.prepared
     assert state is not None
     ready.save(run, overwrite=True)

@@ -25,6 +25,10 @@ ASK = "is the model trained on this graph, with this loss and weight_decay? If s
 """What to look at when nothing lowers the objective."""
 
 
+ROWS = 2**16
+"""Nodes whose probabilities are compared at a time."""
+
+
 class Problem:
     """All that a method may use: the two objectives, where training ended, and what went.
 
@@ -171,8 +175,11 @@ class Problem:
 
 def _divergence(before: Tensor, after: Tensor) -> float:
     """Mean KL(before ‖ after) of outputs that are logits."""
-    p, q = (F.log_softmax(outputs.detach().double(), dim=-1) for outputs in (before, after))
-    return float((p.exp() * (p - q)).sum(dim=-1).mean())
+    total = 0.0
+    for some in zip(torch.split(before.detach(), ROWS), torch.split(after.detach(), ROWS), strict=True):
+        p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in some)
+        total += float((p.exp() * (p - q)).sum())
+    return total / before[..., 0].numel()
 
 
 @dataclass(frozen=True)
@@ -216,11 +223,14 @@ class Method(ABC):
         local: Whether its answer is judged by the local problem Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩. Otherwise no gradient is
             taken for the receipt, and the outcome says in words how near it is.
         retrains: Whether it trains from scratch, so that the recipe of the first training matters.
+        bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
+            (:func:`unweave.blocks.products`) and never calls the model on the graph itself.
     """
 
     name: ClassVar[str]
     local: ClassVar[bool] = True
     retrains: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
 
     @abstractmethod
     def forget(self, problem: Problem) -> Outcome:

@@ -21,6 +21,7 @@ class LBFGS(Method):
     """
 
     name: ClassVar[str] = "lbfgs"
+    bounded: ClassVar[bool] = True
     steps: int = 15
 
     def __post_init__(self) -> None:

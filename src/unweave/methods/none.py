@@ -15,6 +15,7 @@ class Nothing(Method):
     """Keep the parameters as they are."""
 
     name: ClassVar[str] = "none"
+    bounded: ClassVar[bool] = True
 
     def forget(self, problem: Problem) -> Outcome:
         """Return θ0."""

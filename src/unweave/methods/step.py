@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
+from unweave.blocks import products
 from unweave.curvature import CURVATURES
 from unweave.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
 from unweave.errors import MethodError, NoProgressError
@@ -81,6 +82,7 @@ class InfluenceStep(Method):
 
     at_rest: ClassVar[str]
     checks: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
     curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
     graph: Literal["remaining", "original"] = "remaining"
     solver: Literal["cg", "neumann"] | None = None
@@ -136,7 +138,7 @@ class InfluenceStep(Method):
         if not bool(v.any()):
             return Outcome(problem.theta.clone(), details=details, warnings=(self.at_rest,))
         at = problem.at_remaining if self.graph == "remaining" else problem.at_original
-        operator = CURVATURES[self.curvature](at)
+        operator = products(self.curvature, at)
         recorded = operator.record()
         if problem.meter.device.type == "cuda":
             details["recorded"] = recorded

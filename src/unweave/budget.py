@@ -1,0 +1,80 @@
+"""Count the bytes of the tensors that a piece of work holds at a time, and stop it at a limit.
+
+What is counted are the storages that torch's operations return, from when they appear until they are freed, so the
+count is the same on every machine. Memory that a kernel takes for itself while it runs is not seen.
+"""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from unweave.errors import MethodError
+
+__all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory"]
+
+MIB = 2**20
+
+
+class OverBudget(Exception):  # noqa: N818 (it is caught, never shown)
+    """More bytes are held than allowed."""
+
+
+class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts, within the block, the bytes of all tensors made there. Tensors that were there before are free.
+
+    Attributes:
+        peak: The most bytes held at a time.
+    """
+
+    def __init__(self, limit: float = float("inf")) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak = 0
+        self._limit = limit
+        self._now = 0
+        self._held: dict[int, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation; what it is given is known, what it returns may be new."""
+        for given in tree_leaves((args, kwargs)):
+            for storage in _storages(given):
+                self._hold(storage, 0)
+        result = func(*args, **(kwargs or {}))
+        for made in tree_leaves(result):
+            for storage in _storages(made):
+                self._hold(storage, storage.nbytes())
+        if self._now > self._limit:
+            raise OverBudget
+        return result
+
+    def _hold(self, storage: torch.UntypedStorage, size: int) -> None:
+        key = storage._cdata
+        if key in self._held:
+            return
+        self._held[key] = size
+        self._now += size
+        self.peak = max(self.peak, self._now)
+        weakref.finalize(storage, self._free, key).atexit = False
+
+    def _free(self, key: int) -> None:
+        self._now -= self._held.pop(key)
+
+
+def _storages(value: object) -> list[torch.UntypedStorage]:
+    if not isinstance(value, Tensor):
+        return []
+    if value.layout == torch.strided:
+        return [value.untyped_storage()]
+    if value.layout == torch.sparse_csr:
+        return [part.untyped_storage() for part in (value.crow_indices(), value.col_indices(), value.values())]
+    return []
+
+
+def check_memory(memory_mib: object) -> float:
+    """A budget in MiB as bytes."""
+    if isinstance(memory_mib, bool) or not isinstance(memory_mib, int | float) or not 0 < memory_mib < float("inf"):
+        raise MethodError(f"memory_mib must be a positive number of MiB, got {memory_mib!r}")
+    return memory_mib * MIB
