@@ -41,8 +41,8 @@ def objectives(name: str, data: Data, loss: str) -> tuple[Objective, Objective, 
         for _ in range(2)
     )
     plain._sweep = None
-    assert swept.sweep(theta) is not None
-    assert plain.sweep(theta) is None
+    assert swept.swept(theta) is not None
+    assert plain.swept(theta) is None
     return swept, plain, theta
 
 
@@ -107,7 +107,7 @@ def test_what_is_not_as_it_was_built_is_differentiated() -> None:
         lambda m, d: m(d.x, d.edge_index),
         Meter(data.x.device),
     )
-    assert objective.sweep(torch.zeros(1)) is None
+    assert objective.swept(torch.zeros(1)) is None
 
 
 @pytest.mark.parametrize("loss", LOSSES)

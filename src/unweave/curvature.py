@@ -95,7 +95,7 @@ class GaussNewton(Curvature):
         objective = point.objective
         objective.meter.passes += 1
         self._outputs = point.outputs.index_select(0, objective.nodes)
-        self._swept = objective.sweep(point.theta)
+        self._swept = objective.swept(point.theta)
         if self._swept is None:
             self._dummy = torch.zeros_like(self._outputs, requires_grad=True)
             self._pulled = _grad(self._outputs, point.theta, self._dummy, create_graph=True)

@@ -179,7 +179,7 @@ class Objective:
         pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
 
-    def sweep(self, theta: Tensor) -> "Swept | None":
+    def swept(self, theta: Tensor) -> "Swept | None":
         """The model evaluated at θ without autograd, where it is one that was written out."""
         with torch.no_grad():
             return None if self._sweep is None else Swept(self, self._sweep(self.split(theta.detach())))
@@ -193,7 +193,7 @@ class Objective:
 
     def _look(self, theta: Tensor) -> tuple[Tensor, ...]:
         """Outputs, losses and gradient of the summed loss."""
-        swept = self.sweep(theta)
+        swept = self.swept(theta)
         if swept is None:
             point = self.at(theta).settle()
             return point.outputs, point.losses, point.loss_gradient()

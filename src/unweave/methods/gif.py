@@ -20,6 +20,10 @@ from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
 __all__ = ["GIF"]
 
 AUTO_STEPS = 15
+SMALL_STEPS = 4
+"""Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over two
+hundred such requests in a row 4 closed 0.998 of the gap at 15 passes each, 15 closed 0.999 at 32."""
+
 DAMPED_STEPS = 4
 """Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
 
@@ -62,7 +66,8 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay;
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay,
+            and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1 the influence step
             alone. An option of that
             step (curvature, graph, solver, damping, scale) asks for it alone, with v as in the paper.
@@ -197,7 +202,8 @@ class GIF(InfluenceStep):
             enough = max(ENOUGH * size, float(problem.original_gradient.norm()))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
             enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
-            most = AUTO_STEPS
+            small = float(problem.forgotten_gradient.norm()) < float(problem.original_gradient.norm())
+            most = SMALL_STEPS if small else AUTO_STEPS
         else:
             enough, most = ENOUGH * size, DAMPED_STEPS
         most = most if self.steps == "auto" else self.steps
