@@ -187,9 +187,12 @@ def edge(cells: Cells) -> Line | None:
     note = "" if way == "deferred" else f" (checked on the whole graph: {first['deferred']['failure']})"
     text = (
         f"{grown:.1f} × from {first['nodes']:,} to {last['nodes']:,} nodes{note}, training {trained:.0f} ×; {shares} "
-        f"of training of {last['epochs']} epochs"
+        f"of training of {last['epochs']} epochs; on the whole graph "
+        f"{last['whole']['seconds'] / first['whole']['seconds']:.1f} ×; prepare "
+        f"{' / '.join(format(cell['prepare_seconds'] / cell['train_seconds'], '.1f') for cell in known)} × training"
     )
-    return Line(text, way == "deferred" and grown <= 3 and int(last["nodes"]) >= 1_000_000)
+    far = int(last["nodes"]) >= 1_000_000 and trained >= 10 * grown  # where training hardly grows, nothing is shown
+    return Line(text, way == "deferred" and grown <= 3 and far)
 
 
 def products(cells: Cells) -> Line | None:

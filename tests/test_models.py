@@ -336,3 +336,14 @@ def test_on_a_real_graph(form: str, real_data: Path) -> None:
     points = [objective_of(model, data).at(theta) for model in (ours, theirs)]
     torch.testing.assert_close(points[0].outputs, points[1].outputs)
     torch.testing.assert_close(*(GaussNewton(point)(theta) for point in points), rtol=1e-8, atol=1e-8)
+
+
+def test_a_layer_that_was_set_to_something_else_is_pygs() -> None:
+    data = small_graph()
+    ours = uw.models.GCN(8, 3).eval()
+    theirs = PLAIN["gcn"](8, 3, hidden=16, dropout=0.5).eval()
+    theirs.load_state_dict(ours.state_dict())
+    for model in (ours, theirs):
+        model.conv1.add_self_loops = False
+        model.conv2.bias = None
+    torch.testing.assert_close(ours(data.x, data.edge_index), theirs(data.x, data.edge_index))

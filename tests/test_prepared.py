@@ -1,6 +1,7 @@
 """Prepared once, forgotten often: what a prepared state saves, and how it knows whom it serves."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -103,9 +104,8 @@ def test_running_statistics_that_moved_are_noticed(data: Data) -> None:
 
     run = uw.train(Normalised(), data, epochs=20)
     ready = uw.prepare(run.model, data, weight_decay=DECAY)
-    assert ready.serves(run.model, data, DECAY, run.loss, run.forward)
+    assert not ready.serves(run.model, data, DECAY, run.loss, run.forward), "its statistics are those of the graph"
     run.model.norm.module.running_mean += 1
-    assert not ready.serves(run.model, data, DECAY, run.loss, run.forward)
     with pytest.raises(uw.MethodError, match="belongs to another objective"):
         uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=DECAY, prepared=ready)
 
@@ -118,6 +118,57 @@ def test_another_function_of_the_same_name_is_noticed(trained: uw.Run, data: Dat
         uw.unlearn(
             trained.model, data, uw.draw("edges:0.05", data), weight_decay=DECAY, forward=negated, prepared=ready
         )
+
+
+def test_what_is_no_tensor_is_noticed_too(trained: uw.Run, data: Data) -> None:
+    own = copy.copy(data)
+    own.temperature = 1.0
+
+    def forward(model: torch.nn.Module, graph: Data) -> torch.Tensor:
+        return model(graph.x, graph.edge_index) * graph.temperature  # type: ignore[no-any-return]
+
+    ready = uw.prepare(trained.model, own, weight_decay=DECAY, forward=forward)
+    assert ready.serves(trained.model, own, DECAY, trained.loss, forward)
+    own.temperature = 3.0
+    with pytest.raises(uw.MethodError, match="belongs to another objective"):
+        uw.unlearn(trained.model, own, uw.draw("edges:0.05", own), weight_decay=DECAY, forward=forward, prepared=ready)
+    model = uw.models.SGC(data.num_features, data.num_classes)
+    uw.train(model, data, epochs=20)
+    ready = uw.prepare(model, data, weight_decay=DECAY)
+    model.propagate.K = 5
+    assert not ready.serves(model, data, DECAY, trained.loss, trained.forward)
+
+
+def test_a_forward_that_does_not_use_its_graph_is_refused_all_the_same(trained: uw.Run, data: Data) -> None:
+    def forward(model: torch.nn.Module, graph: Data) -> torch.Tensor:
+        return model(data.x, data.edge_index)  # type: ignore[no-any-return]
+
+    ready = uw.prepare(trained.model, data, weight_decay=DECAY, forward=forward)
+    with pytest.raises(uw.ModelError, match="does forward= use the graph"):
+        uw.unlearn(
+            trained.model, data, uw.draw("edges:0.05", data), weight_decay=DECAY, forward=forward, prepared=ready
+        )
+
+
+def test_after_another_method_the_state_is_judged_anew(data: Data) -> None:
+    model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
+    run = uw.train(model, data, forgettable=True, weight_decay=1e-2)
+    assert run.prepared is not None
+    assert run.prepared.at_minimum
+    tuned = run.forget(uw.draw("edges:0.1", data), "finetune")
+    assert tuned.prepared is not None
+    assert not tuned.prepared.at_minimum
+    request = uw.Request(edges=[tuple(tuned.data.edge_index[:, 10].tolist())])
+    step = tuned.forget(request).receipts[-1].step_norm
+    alone = uw.unlearn(tuned.model, tuned.data, request, weight_decay=1e-2).receipt.step_norm
+    assert step == pytest.approx(alone, rel=1e-3)
+
+
+def test_a_model_that_hardly_follows_its_steps_is_warned_of(trained: uw.Run, ready: uw.Prepared, data: Data) -> None:
+    request = uw.draw("edges:0.02", data)
+    for worse in ({"raised": 100.0}, {"left": 0.9}):
+        done = uw.unlearn(trained.model, data, request, weight_decay=DECAY, prepared=replace(ready, **worse))
+        assert any("beyond what an influence step reproduces" in warning for warning in done.receipt.warnings)
 
 
 def test_the_rehearsed_damping_is_at_least_what_spectrum_and_training_allow(
@@ -141,7 +192,10 @@ def test_a_state_that_is_worn_is_said_to_be_and_a_run_computes_it_anew(trained: 
     told = uw.unlearn(once.model, once.data, request, weight_decay=DECAY, prepared=once.prepared)
     assert any("call unweave.prepare anew" in warning for warning in told.receipt.warnings)
     twice = once.forget(request)
-    assert twice.receipts[-1].details["prepared"] == "after training"
+    assert twice.prepared is not None
+    assert twice.receipts[-1].details["prepared"] == f"anew for this request, {twice.prepared.passes} passes"
+    assert twice.receipts[-1].passes >= twice.prepared.passes + 10
+    assert twice.receipts[-1].seconds["prepare"] == twice.prepared.seconds
     assert not any("prepare anew" in warning for warning in twice.receipts[-1].warnings)
     assert twice.prepared is not None
     assert twice.prepared.edges == once.data.edge_index.size(1)

@@ -88,6 +88,16 @@ def test_what_is_not_as_it_was_built_is_differentiated() -> None:
     assert sweep_of(model, data) is None
     handle.remove()
     assert sweep_of(model, data) is not None
+    handle = model.conv2.register_message_forward_hook(lambda *_: None)
+    assert sweep_of(model, data) is None
+    handle.remove()
+    model.conv2.add_self_loops = False
+    assert sweep_of(model, data) is None
+    model.conv2.add_self_loops = True
+    model.forward = model.forward
+    assert sweep_of(model, data) is None
+    del model.forward
+    assert sweep_of(model, data) is not None
 
     class Mine(uw.models.GCN):
         pass

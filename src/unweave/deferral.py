@@ -23,13 +23,13 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.damping import least_damping
-from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
+from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError, RunError
 from unweave.locality import Locality, Pull, local_pull
 from unweave.losses import Loss
 from unweave.meter import Meter, peak_memory
 from unweave.methods import GIF, Method
 from unweave.objective import Forward, Objective, Point, WeightDecay, decay_vector, flatten, load_flat
-from unweave.prepared import Pending, Prepared
+from unweave.prepared import WORN, Pending, Prepared
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.validation import check_model
@@ -162,6 +162,8 @@ def settle(
     pending = ready.pending
     if pending is None:
         return ready, receipts
+    if ready.parameters != tensor_digest(model.named_parameters()):
+        raise RunError("the model is not the one that the deferred requests left; give that one, or forget them anew")
     meter = Meter(data.x.device)
     theta = flatten(model)
     ready = ready.to(theta.device)
@@ -244,13 +246,19 @@ def _step(ready: Prepared, theta: Tensor, v: Tensor, share: float) -> tuple[Tens
         "prepared": "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else ""),
         "steps": 1,
     }
+    here = ready.locality
+    worn = 0.0
+    if here is not None and here.graph is not None:
+        worn = ready.worn(here.graph.stored_edges, here.training_nodes)
+    warnings = [f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"]
+    warnings = warnings if worn > WORN else []
     if not bool(v.any()):
-        return torch.zeros_like(theta), details, [GIF.at_rest]
+        return torch.zeros_like(theta), details, [*warnings, GIF.at_rest]
     details["damping"] = damping = _damping(ready, theta)
     if ready.at_minimum:
-        return ready.curvature.solve(v, damping), details, []
+        return ready.curvature.solve(v, damping), details, warnings
     kept = 1.0 if pending is None else pending.kept
-    return ready.curvature.solve(v - (1 - share) * kept * ready.gradient, damping), details, []
+    return ready.curvature.solve(v - (1 - share) * kept * ready.gradient, damping), details, warnings
 
 
 def _damping(ready: Prepared, theta: Tensor) -> float:

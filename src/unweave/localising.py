@@ -11,7 +11,7 @@ from unweave.budget import MIB, OverBudget, TensorBytes
 from unweave.errors import BudgetError, ModelError, UnweaveError
 from unweave.graph import attributes
 from unweave.halo import BORDERS, halo
-from unweave.locality import Locality, counted, setting_of
+from unweave.locality import NOTHING_LESS, Locality, counted, setting_of
 from unweave.losses import Loss
 from unweave.objective import Forward, Objective
 from unweave.reach import Reach, find_reach
@@ -156,7 +156,7 @@ def _differs(
         return "its edges carry more than a weight"
     parts = [halo(view, node.reshape(1), how.reach, how.border) for node in tried]
     if all(part.nodes.numel() == view.size for part in parts):
-        return "no prediction comes from less than the whole graph"
+        return NOTHING_LESS
     if how.border == "merged" and not any(
         bool((view.index.into.degree[part.nodes[part.nodes.numel() - part.merged :]] > 1).any()) for part in parts
     ):

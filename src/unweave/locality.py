@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._digest import graph_digest, tensor_digest
+from unweave._digest import document_digest, graph_digest, tensor_digest
 from unweave.errors import (
     ClassLossError,
     DivergenceError,
@@ -24,6 +24,10 @@ from unweave.reach import Reach
 from unweave.view import GraphView, Taken
 
 __all__ = ["Locality", "Pull", "counted", "local_pull", "setting_of"]
+
+
+NOTHING_LESS = "no prediction comes from less than the whole graph"
+"""Why requests to a model cannot be deferred on a small or dense graph."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,13 @@ class Locality:
         raise MethodError("prepared= belongs to another graph; give the one it was made for, or call unweave.prepare")
 
     def check_setting(self, model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) -> None:
-        """The loss, weight decay and forward are those that were prepared with."""
+        """The loss, weight decay and forward are those that were prepared with; by name where they were read."""
+        if self.functions is not None:
+            for key, known, given in zip(("loss", "forward"), self.functions, (loss, forward), strict=True):
+                if known is not given:
+                    raise MethodError(
+                        f"{key}= is not what it was when prepared= was made; give the same, or prepare anew"
+                    )
         for key, value in setting_of(model, loss, decay, forward).items():
             if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
@@ -201,7 +211,15 @@ def setting_of(model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) ->
         "forward": _name(forward),
         "weight_decay": str(_of_each(model, decay)),
         "buffers": tensor_digest(model.named_buffers()),
+        "model": document_digest([_plain(module) for module in model.modules()]),
     }
+
+
+def _plain(module: nn.Module) -> dict[str, Any]:
+    """What a module is set to beside its parameters."""
+    kinds = (str, int, float, bool, type(None))
+    own = {key: repr(value) for key, value in vars(module).items() if isinstance(value, kinds) and key != "training"}
+    return {"type": type(module).__qualname__, **own}
 
 
 def _of_each(model: nn.Module, decay: Tensor) -> list[float]:

@@ -8,7 +8,8 @@ what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm w
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from math import prod
 
@@ -198,8 +199,9 @@ class Objective:
             point = self.at(theta).settle()
             return point.outputs, point.losses, point.loss_gradient()
         with torch.no_grad():
-            losses, slope = with_slope(self.loss, swept.outputs, self._targets)
-            return swept.all, losses, swept.pull(slope)
+            with self._explaining(swept.outputs):
+                losses, slope = with_slope(self.loss, swept.outputs, self._targets)
+            return swept.all, self._one_each(losses), swept.pull(slope)
 
     def record(self, theta: Tensor) -> str:
         """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
@@ -222,13 +224,22 @@ class Objective:
 
     def node_losses(self, outputs: Tensor) -> Tensor:
         """The loss of each training node, from the outputs of all nodes."""
-        try:
+        with self._explaining(outputs):
             losses = self.loss(outputs.index_select(0, self.nodes), self._targets)
+        return self._one_each(losses)
+
+    @contextmanager
+    def _explaining(self, outputs: Tensor) -> Iterator[None]:
+        """Say what is wrong where the loss cannot take outputs and labels."""
+        try:
+            yield
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise DataError(
                 f"the loss cannot take outputs of shape {tuple(outputs.shape)} with labels of shape "
-                f"{tuple(self.data.y.shape)} and type {self.data.y.dtype}: {error}"
+                f"{tuple(self._targets.shape)} and type {self._targets.dtype}: {error}"
             ) from error
+
+    def _one_each(self, losses: Tensor) -> Tensor:
         if losses.shape != self.nodes.shape:
             raise ModelError(
                 f"the loss must give one number for each of {self.nodes.numel()} nodes, got shape "

@@ -67,7 +67,9 @@ def pose(
     """
     if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
         decay = decay_vector(model, weight_decay)
-        return _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
+        posed = _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
+        if bool(posed[0].forgotten_gradient.any()):
+            return posed  # otherwise a closer look must tell why nothing changes
     with meter.phase("validate"):
         check_data(data)
         check_model(model, data)

@@ -13,9 +13,9 @@ from torch_geometric.data import Data
 from unweave._digest import tensor_digest
 from unweave.blocks import Blocks, products
 from unweave.bounded import bounded_objective
-from unweave.damping import rehearsed_damping
+from unweave.damping import Damping, rehearsed_damping
 from unweave.localising import find_locality
-from unweave.locality import Locality, setting_of
+from unweave.locality import NOTHING_LESS, Locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, duplicate, flatten
@@ -36,7 +36,7 @@ __all__ = [
     "stationarity",
 ]
 
-FACTS = ("objective", "parameters", "bend", "damping", "edges", "nodes", "age", "seconds", "passes")
+FACTS = ("objective", "parameters", "bend", "damping", "raised", "left", "edges", "nodes", "age", "seconds", "passes")
 AT_MINIMUM = 2e-3
 """A model is at a minimum when going on would lower its objective by less than this share."""
 
@@ -80,6 +80,8 @@ class Prepared:
         bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
             a saddle.
         damping: What an influence step on this model needs, where training did not end at a minimum.
+        raised: How many times the least damping that is.
+        left: What a rehearsed request left of the gradient of its local problem with it, as a share.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
         age: Requests carried out since the curvature was computed.
@@ -95,6 +97,8 @@ class Prepared:
     parameters: str
     bend: float = 0.0
     damping: float = 0.0
+    raised: float = 1.0
+    left: float = 0.0
     edges: int = 0
     nodes: int = 0
     age: int = 0
@@ -110,8 +114,8 @@ class Prepared:
 
     @property
     def at_minimum(self) -> bool:
-        """Whether training ended at a minimum, as the theory assumes; every request since has restarted towards one."""
-        return self.damping == 0 and self.bend >= SADDLE and (self.age > 0 or self.stationarity <= AT_MINIMUM)
+        """Whether the parameters are at a minimum, as the theory of influence assumes."""
+        return self.damping == 0 and self.bend >= SADDLE and self.stationarity <= AT_MINIMUM
 
     def worn(self, edges: int, nodes: int) -> float:
         """The share of the stored edges or of the training nodes, whichever is larger, that went since."""
@@ -125,6 +129,7 @@ class Prepared:
         here = self.locality
         return (
             here is not None
+            and here.refusal in (None, NOTHING_LESS)
             and self.pending is None
             and here.knows(data, loss, forward)
             and self.parameters == tensor_digest(model.named_parameters())
@@ -270,9 +275,12 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
         edges=objective.stored_edges,
         nodes=objective.nodes.numel(),
     )
+    damping = Damping(0.0) if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature)
     return replace(
         found,
-        damping=0.0 if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature),
+        damping=damping.value,
+        raised=damping.raised,
+        left=damping.left,
         seconds=objective.meter.now() - start,
         passes=round(objective.meter.passes - passes),
     )

@@ -124,7 +124,8 @@ class Run:
             return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
         if self.prepared is not None and not defer and ready_for(method, self.prepared) and self._worn > WORN:
             here = self.prepare(memory_mib=memory_mib)
-            return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
+            new = here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
+            return replace(new, receipts=(*new.receipts[:-1], _with_cost(new.receipts[-1], here.prepared)))
         done = unlearn(
             self.model,
             self.graph,
@@ -374,6 +375,14 @@ class Run:
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = _json(receipt.to_dict())
         return files
+
+
+def _with_cost(receipt: Receipt, state: Prepared | None) -> Receipt:
+    """The receipt of a request for which the state was computed anew."""
+    assert state is not None
+    seconds = receipt.seconds | {"prepare": state.seconds, "total": receipt.seconds["total"] + state.seconds}
+    told = {"prepared": f"anew for this request, {state.passes} passes"}
+    return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes, details=receipt.details | told)
 
 
 def _graph(path: Path, known: dict[str, Any], given: Data | None, root: str | Path | None) -> Data:

@@ -7,6 +7,7 @@ labels; taking more away costs as much as what goes has edges, whatever the size
 import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -118,8 +119,8 @@ class GraphView:
 
     @property
     def untouched(self) -> bool:
-        """Whether nobody has written to the base, as far as torch counts writes."""
-        return self.stamp == _stamp(self.base)
+        """Whether nobody has written to the base, as far as torch counts writes; where it does not count, no."""
+        return None not in self.stamp.values() and self.stamp == _stamp(self.base)
 
     def check_untouched(self) -> None:
         """Refuse a base that was written to."""
@@ -131,8 +132,17 @@ class GraphView:
         mine = self.__dict__.get("data", None if self._changed else self.base)
         if mine is None:
             return False
-        ours, theirs = _tensors(mine), _tensors(data)
-        return ours.keys() == theirs.keys() and all(value is theirs[key] for key, value in ours.items())
+        ours, theirs = mine.to_dict(), data.to_dict()
+        return ours.keys() - {"num_nodes"} == theirs.keys() - {"num_nodes"} and all(
+            value is theirs[key] or (not isinstance(value, Tensor) and _equal(value, theirs[key]))
+            for key, value in ours.items()
+            if key != "num_nodes"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "GraphView":
+        """A view of a copy, whose writes are counted from now on."""
+        base = copy.deepcopy(self.base, memo)
+        return replace(self, base=base, stamp=_stamp(base) if self.untouched else self.stamp)
 
     def edges_at(self, nodes: Tensor, *, into: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The edges left that leave, or go into, some nodes: position of the node, id and other end of each."""
@@ -238,6 +248,14 @@ class GraphView:
 
 def _together(known: Tensor, more: Tensor) -> Tensor:
     return torch.unique(torch.cat([known, more])) if more.numel() else known
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two attributes that are no tensors are the same; what cannot be compared is not."""
+    try:
+        return bool(one == other)
+    except Exception:  # anything may sit on a graph
+        return False
 
 
 def _stamp(data: Data) -> dict[str, int | None]:

@@ -54,9 +54,14 @@ class SparseGCNConv(GCNConv):  # type: ignore[misc]
         super().__init__(in_channels, out_channels)
         self.given = given
 
+    @property
+    def as_built(self) -> bool:
+        """Whether nobody has set the layer to anything else than it was built with."""
+        return bool(self.normalize and self.add_self_loops and not self.improved) and self.bias is not None
+
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The layer's outputs, ``[nodes, out_channels]``."""
-        if not serves(self, x, edge_index, edge_weight) or not bare(self.lin):
+        if not (self.as_built and serves(self, x, edge_index, edge_weight) and bare(self.lin)):
             return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
         matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
         return matmul(matrix, project(x, self.lin.weight, given=self.given)) + self.bias  # type: ignore[no-any-return]

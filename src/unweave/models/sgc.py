@@ -41,9 +41,14 @@ class SparseAPPNP(APPNP):  # type: ignore[misc]
     def __init__(self, steps: int) -> None:
         super().__init__(K=steps, alpha=0.0)
 
+    @property
+    def as_built(self) -> bool:
+        """Whether nobody has set the layer to anything else than it was built with, but for its steps."""
+        return bool(self.normalize and self.add_self_loops and not self.alpha and not self.dropout)
+
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """The layer's outputs, of the shape of x."""
-        if not serves(self, x, edge_index, edge_weight):
+        if not (self.as_built and serves(self, x, edge_index, edge_weight)):
             return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
         matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
         for _ in range(self.K):

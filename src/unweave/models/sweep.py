@@ -46,22 +46,27 @@ def sweep_of(model: nn.Module, data: Data) -> Callable[[Weights], Sweep] | None:
     where nobody listens to calls of their layers.
     """
     x, edge_index, edge_weight = data.x, data.edge_index, data.get("edge_weight")
-    if data.get("edge_attr") is not None or not all(bare(module) for module in model.modules()) or not constant(x):
+    plain = all(bare(module) and "forward" not in vars(module) for module in model.modules())
+    if data.get("edge_attr") is not None or not plain or not constant(x):
         return None
-    names, layer, build = _written_out(model)
-    if {name for name, _ in model.named_parameters()} != set(names) or not serves(layer, x, edge_index, edge_weight):
+    names, layers, build = _written_out(model)
+    if not layers or {name for name, _ in model.named_parameters()} != set(names):
+        return None
+    if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None
     matrix, given = normalised(edge_index, edge_weight, x.size(0), x.dtype), features(x)
     return lambda weights: build(_Features(x, given), matrix, weights)
 
 
-def _written_out(model: nn.Module) -> tuple[tuple[str, ...], Any, Callable[["_Features", Matrix, Weights], Sweep]]:
-    """The parameters of a model, the layer that says whether its graph serves, and how it is evaluated."""
+def _written_out(
+    model: nn.Module,
+) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[["_Features", Matrix, Weights], Sweep]]:
+    """The parameters of a model, its layers, and how it is evaluated."""
     if type(model) is GCN and type(model.conv1) is type(model.conv2) is SparseGCNConv:
-        return GCN_WEIGHTS, model.conv1, _GCN
+        return GCN_WEIGHTS, (model.conv1, model.conv2), _GCN
     if type(model) is SGC and type(model.propagate) is SparseAPPNP:
-        return ("linear.weight",), model.propagate, partial(_SGC, model.propagate.K)
-    return (), None, _GCN
+        return ("linear.weight",), (model.propagate,), partial(_SGC, model.propagate.K)
+    return (), (), _GCN
 
 
 class _Features:
