@@ -109,7 +109,8 @@ def unlearn(
     ready = getattr(how, "prepared", None)
     if not defer and isinstance(ready, Prepared) and ready.pending is not None:
         raise MethodError(
-            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into an unweave.Run and call its verify()"
+            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into "
+            "an unweave.Run and call its verify()"
         )
     if memory_mib is not None:
         _check_bounded(how, defer, hops)
