@@ -411,7 +411,7 @@ def test_a_folder_that_cannot_be_written_is_left_as_it_was(
     def full(place: Path, content: bytes) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("unweave.run._write", full)
+    monkeypatch.setattr("unweave.folder._write", full)
     refused(unweave("verify", path), "no space left")
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == files
     assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -11,8 +11,8 @@ from torch_geometric.nn import SAGEConv
 
 import unweave as uw
 from unweave._digest import document_digest
+from unweave.folder import _sha
 from unweave.objective import flatten
-from unweave.run import _sha
 from unweave.testing import small_graph
 
 
@@ -101,7 +101,7 @@ def test_a_failed_write_leaves_nothing(run: uw.Run, tmp_path: Path, monkeypatch:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
-    monkeypatch.setattr("unweave.run._write", full)
+    monkeypatch.setattr("unweave.folder._write", full)
     with pytest.raises(uw.RunError, match="no space left"):
         run.save(tmp_path / "a")
     assert not list(tmp_path.iterdir())
@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_nothing(run: uw.Run, tmp_path: Path, monkeypatch:
 
 def test_a_failed_overwrite_keeps_the_old_run(run: uw.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = run.save(tmp_path / "a")
-    monkeypatch.setattr("unweave.run._write", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
+    monkeypatch.setattr("unweave.folder._write", lambda *_: (_ for _ in ()).throw(OSError("disk gone")))
     with pytest.raises(uw.RunError):
         run.save(path, overwrite=True)
     assert torch.equal(flatten(uw.Run.open(path).model), flatten(run.model))

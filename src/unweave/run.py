@@ -6,12 +6,7 @@ run is ever executed.
 """
 
 import copy
-import hashlib
 import json
-import os
-import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,12 +18,13 @@ from safetensors.torch import load as load_tensors, save as save_tensors
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._digest import document_digest, graph_digest, tensor_digest
+from unweave._digest import graph_digest, tensor_digest
 from unweave.bounded import bounded_objective
 from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
 from unweave.fitting import Recipe
+from unweave.folder import check_folder, read_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
@@ -45,12 +41,8 @@ from unweave.view import GraphView
 
 __all__ = ["Run"]
 
-FORMAT = "unweave-run-1"
-STATE = ("prepared.safetensors", "prepared.json")
 SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
-
-PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 
 @dataclass(frozen=True)
@@ -255,27 +247,8 @@ class Run:
         if path.exists() and not overwrite:
             raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
         if path.exists():
-            _manifest(path)  # only a run is ever overwritten
-        files = self._files()
-        manifest: dict[str, Any] = {
-            "format": FORMAT,
-            "files": {name: _sha(text) for name, text in files.items()},
-        }
-        files["manifest.json"] = _json(manifest | {"digest": document_digest(manifest)})
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            staging = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        except OSError as error:
-            raise RunError(f"cannot write to {path.parent}: {error}") from error
-        try:
-            for name, content in files.items():
-                _write(staging / name, content)
-            staging.chmod(0o755)
-            _move(staging, path)
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error}") from error
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            check_folder(path)  # only a run is ever overwritten
+        write_folder(path, self._files())
         return path
 
     @classmethod
@@ -301,7 +274,7 @@ class Run:
             forward: Your own way to call the model, when one was used.
         """
         path = Path(path)
-        files = _read(path)
+        files = read_folder(path)
         try:
             config, metrics = json.loads(files["config.json"]), json.loads(files["metrics.json"])
             recipe = Recipe(**config["recipe"])
@@ -366,14 +339,14 @@ class Run:
         weights = {key: value.detach().cpu().contiguous().clone() for key, value in self.model.state_dict().items()}
         files = {
             "weights.safetensors": save_tensors(weights),
-            "config.json": _json(config),
-            "split.json": _json(split),
-            "metrics.json": _json(dict(self.metrics)),
+            "config.json": to_json(config),
+            "split.json": to_json(split),
+            "metrics.json": to_json(dict(self.metrics)),
         }
         if self.prepared is not None:
             files |= self.prepared.to_files()
         for number, receipt in enumerate(self.receipts, start=1):
-            files[f"receipts/{number:04d}.json"] = _json(receipt.to_dict())
+            files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
 
 
@@ -402,74 +375,5 @@ def _module(path: Path, known: dict[str, Any], given: nn.Module | None) -> nn.Mo
     return built
 
 
-def _manifest(path: Path) -> dict[str, str]:
-    """The digests of a run's files, by name; names other than a run's own are refused."""
-    try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-        digest = manifest.pop("digest")
-        files = dict(manifest["files"])
-        edited = digest != document_digest(manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{path} is not a run: it has no manifest.json") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path / 'manifest.json'} is truncated or edited: {error}") from error
-    if edited:
-        raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
-    if manifest.get("format") != FORMAT:
-        raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
-    strange = [n for n in files if n not in (*PARTS, *STATE) and not re.fullmatch(r"receipts/\d{4}\.json", n)]
-    missing = [n for n in PARTS if n not in files]
-    if strange or missing:
-        raise RunError(f"{path / 'manifest.json'} names {strange or 'too few files'}: this is not a run")
-    return files
-
-
-def _read(path: Path) -> dict[str, bytes]:
-    """All files of a run, each checked against the manifest."""
-    contents = {}
-    for name, expected in _manifest(path).items():
-        try:
-            if (path / name).is_symlink():
-                raise OSError("it is a link")
-            contents[name] = (path / name).read_bytes()
-        except OSError as error:
-            raise RunError(f"{path / name} is missing or cannot be read: {error}") from error
-        if _sha(contents[name]) != expected:
-            raise RunError(f"{path / name} has been truncated or edited: its digest does not match the manifest")
-    return contents
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _move(staging: Path, path: Path) -> None:
-    """Put the finished folder in place; an old one is moved aside first and deleted last."""
-    if not path.exists():
-        staging.rename(path)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
-    path.rename(aside / "run")
-    try:
-        staging.rename(path)
-    except OSError:
-        (aside / "run").rename(path)
-        raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
 def _name(loss: Loss) -> str:
     return getattr(loss, "__name__", type(loss).__name__)
-
-
-def _json(document: Any) -> bytes:
-    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
