@@ -342,6 +342,8 @@ def test_a_receipt_of_before_reads_as_verified(run: uw.Run, data: Data) -> None:
 
 def test_verify_notices_a_model_that_is_not_the_receipts(run: uw.Run, data: Data) -> None:
     after = run.forget(edge(data, 3))
+    with pytest.raises(uw.RunError, match="not the one that the deferred requests left"):
+        replace(run.forget(edge(data, 3), defer=True), model=run.model).verify()
     with pytest.raises(uw.RunError, match="not those that the last receipt"):
         replace(after, model=run.model).verify()
     with pytest.raises(uw.RunError, match="the objective is"):

@@ -1,5 +1,6 @@
 """A view after many requests is the graph that taking them out one by one gives."""
 
+import copy
 import random
 import re
 
@@ -133,3 +134,18 @@ def test_the_index_is_made_once_and_a_write_is_noticed() -> None:
     data.x[0] = 7
     with pytest.raises(uw.DataError, match="written to"):
         view.take(uw.Request(nodes=[0]))
+
+
+def test_writes_that_torch_does_not_count_are_taken_for_done() -> None:
+    with torch.inference_mode():
+        view = GraphView.of(multigraph(directed=False, weighted=False).clone())
+    assert not view.untouched
+
+
+def test_a_copy_of_a_view_is_counted_from_then_on() -> None:
+    data = multigraph(directed=False, weighted=False)
+    data.x[0] += 1
+    twin = copy.deepcopy(GraphView.of(data))
+    assert twin.untouched
+    twin.base.x[0] += 1
+    assert not twin.untouched
