@@ -19,6 +19,7 @@ import torch
 from matrix_page import page
 
 import unweave as uw
+from unweave.experiments.results import rounded
 from unweave.models import build
 
 DATA = ("cora", "citeseer", "pubmed")
@@ -65,7 +66,7 @@ def run(task: tuple[Cell, float, int, str]) -> tuple[Cell, dict[str, Any]]:
         averaged=way == "ordinary",
         device=device,
     )
-    document: dict[str, Any] = _rounded(result.to_dict())
+    document: dict[str, Any] = rounded(result.to_dict())
     return task[0], document
 
 
@@ -73,15 +74,6 @@ def choose(task: tuple[str, str, str]) -> tuple[tuple[str, str], float]:
     """A weight decay, for the pool."""
     torch.set_num_threads(1)
     return task[:2], decay(*task)
-
-
-def _rounded(value: Any) -> Any:
-    """Five digits of every number: the files are read by people too."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def read(out: Path) -> dict[Cell, dict[str, Any]]:

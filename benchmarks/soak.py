@@ -23,6 +23,7 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from unweave._digest import tensor_digest
+from unweave.experiments.results import rounded
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.models import build
 from unweave.receipt import environment
@@ -229,7 +230,7 @@ def soak(way: str, *, requests: int, every: int, refresh: int, seed: int, device
                 flush=True,
             )
     config = {"way": way, "requests": requests, "every": every, "refresh": refresh, "seed": seed, "device": device}
-    columns = {key: [_rounded(r[key]) for r in found.requests] for key in found.requests[0]}
+    columns = {key: [rounded(r[key]) for r in found.requests] for key in found.requests[0]}
     return {
         "config": config,
         "environment": environment(where),
@@ -237,16 +238,12 @@ def soak(way: str, *, requests: int, every: int, refresh: int, seed: int, device
         + " ".join(f"--{key} {value}" for key, value in config.items() if value != DEFAULTS[key]),
         "faults": found.faults,
         "refused": found.refused,
-        "checks": [{key: _rounded(value) for key, value in check.items()} for check in found.checks],
+        "checks": [{key: rounded(value) for key, value in check.items()} for check in found.checks],
         "requests": columns,
     }
 
 
 DEFAULTS = {"way": "forgettable", "requests": 1000, "every": 50, "refresh": 0, "seed": 0, "device": "cpu"}
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def main() -> None:

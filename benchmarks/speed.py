@@ -22,7 +22,7 @@ import speed_rows
 import torch
 from speed_page import page
 
-from unweave.experiments.results import commit
+from unweave.experiments.results import commit, rounded
 from unweave.meter import find_device
 from unweave.receipt import environment
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> None:
                 result = {"error": f"{type(error).__name__}: {error}"}
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            known[cell] = _rounded(result) | {
+            known[cell] = rounded(result) | {
                 "command": f"python benchmarks/speed.py --device {options.device} --only {what}",
                 "commit": commit(),
                 "environment": environment(device),
@@ -103,15 +103,6 @@ def run(options: argparse.Namespace) -> None:
             (options.out / "README.md").write_text(page(read(options.out)), encoding="utf-8")
             took = known[cell]["took_seconds"]
             print(f"{what} {cell}: {took} s{' FAILED' if 'error' in known[cell] else ''}", flush=True)
-
-
-def _rounded(value: Any) -> Any:
-    """Five digits of every number: the files are read by people too."""
-    if isinstance(value, float):
-        return float(f"{value:.5g}")
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 
 from unweave.budget import MIB, OverBudget, TensorBytes, check_memory
 from unweave.curvature import CURVATURES, Curvature
-from unweave.errors import BudgetError
+from unweave.errors import BudgetError, ModelError
 from unweave.halo import halo
 from unweave.locality import Locality
 from unweave.losses import Loss
@@ -66,6 +66,10 @@ class Blocks(Objective):
         memory_mib: float,
         sizes: dict[str, int] | None = None,
     ) -> None:
+        if locality.refusal is not None:
+            raise ModelError(
+                f"the memory of this model cannot be bounded: {locality.refusal}; leave memory_mib (--memory-mib) out"
+            )
         assert locality.graph is not None
         view = locality.graph
         self.model, self.loss, self.decay, self.forward, self.meter = model, loss, decay, forward, meter

@@ -5,21 +5,19 @@ index of its edges, the outputs of all nodes and vectors as long as the paramete
 block are read, so ``data.x`` may be a memory map, ``torch.from_file("x.bin", shared=True, size=n * f).view(n, f)``.
 """
 
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from unweave.blocks import Blocks
 from unweave.budget import check_memory
-from unweave.errors import ModelError
 from unweave.localising import find_locality_in_parts
-from unweave.locality import Locality
 from unweave.losses import Loss
 from unweave.meter import Meter
 from unweave.objective import Forward, WeightDecay, decay_vector
 from unweave.validation import check_data, check_model
 from unweave.view import GraphView
 
-__all__ = ["blocks_of", "bounded_objective"]
+__all__ = ["bounded_objective"]
 
 
 def bounded_objective(
@@ -39,21 +37,4 @@ def bounded_objective(
     view = graph if isinstance(graph, GraphView) else GraphView.of(graph)
     decay = decay_vector(model, weight_decay)
     locality = find_locality_in_parts(model.eval(), view, loss, decay, forward, limit)
-    return blocks_of(model, locality, loss, decay, forward, meter, memory_mib)
-
-
-def blocks_of(
-    model: nn.Module,
-    locality: Locality,
-    loss: Loss,
-    decay: Tensor,
-    forward: Forward,
-    meter: Meter,
-    memory_mib: float,
-) -> Blocks:
-    """The objective in blocks of a model whose locality is known; one that has none is refused."""
-    if locality.refusal is not None:
-        raise ModelError(
-            f"the memory of this model cannot be bounded: {locality.refusal}; leave memory_mib (--memory-mib) out"
-        )
     return Blocks(model, locality, loss, decay, forward, meter, memory_mib)

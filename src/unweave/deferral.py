@@ -30,6 +30,7 @@ from unweave.meter import Meter, peak_memory
 from unweave.methods import GIF, Method
 from unweave.objective import Forward, Objective, Point, WeightDecay, decay_vector, flatten, load_flat
 from unweave.prepared import WORN, Pending, Prepared
+from unweave.reach import describe
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.validation import check_model
@@ -307,10 +308,7 @@ def _describe_graph(
 
 def _describe_region(pull: Pull, here: Locality) -> dict[str, Any]:
     return {
-        "steps": here.reach.steps,
-        "degree_normalised": here.reach.normalised,
-        "flow": here.reach.flow,
-        "source": here.reach.source,
+        **describe(here.reach),
         "sizes": list(pull.sizes),
         "nodes": pull.region.numel(),
         "training_nodes": pull.trained,

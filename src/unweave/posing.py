@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.bounded import blocks_of, bounded_objective
+from unweave.blocks import Blocks
+from unweave.bounded import bounded_objective
 from unweave.budget import check_memory
 from unweave.errors import ModelError, RequestError
 from unweave.graph import Region, Removal, influenced_region, mask_of, remove
@@ -83,17 +84,25 @@ def pose(
         check_classes(data, removal.data, loss, allow_class_loss)
         region = influenced_region(data, removal, reach)
     with meter.phase("evaluate"):
-        problem = Problem(
-            original=Objective(own, data, loss, decay, forward, meter),
-            remaining=Objective(own, removal.data, loss, decay, forward, meter),
-            theta=flatten(own),
-            removal=removal,
-            seed=seed,
-            meter=meter,
-        )
+        problem = _problem(own, data, removal, decay, loss, forward, meter, seed)
         check_deterministic(first, problem.at_original.outputs.detach())
         region, notes = _check_region(problem, region, given=hops is not None)
     return problem, region, notes
+
+
+def _problem(
+    own: nn.Module,
+    data: Data,
+    removal: Removal,
+    decay: Tensor,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    seed: int,
+    known: tuple[float, Tensor] | None = None,
+) -> Problem:
+    original, remaining = (Objective(own, graph, loss, decay, forward, meter) for graph in (data, removal.data))
+    return Problem(original, remaining, flatten(own), removal, seed, meter, known)
 
 
 def _pose_prepared(
@@ -120,15 +129,8 @@ def _pose_prepared(
             check_classes(data, removal.data, loss, allow_class_loss)
         region = influenced_region(data, removal, reach)
     with meter.phase("evaluate"):
-        problem = Problem(
-            original=Objective(own, data, loss, decay, forward, meter),
-            remaining=Objective(own, removal.data, loss, decay, forward, meter),
-            theta=flatten(own),
-            removal=removal,
-            seed=seed,
-            meter=meter,
-            known=(prepared.objective, prepared.gradient),
-        )
+        known = prepared.objective, prepared.gradient
+        problem = _problem(own, data, removal, decay, loss, forward, meter, seed, known)
         problem.digest = prepared.parameters
         problem.at_remaining = problem.remaining.look(problem.theta)
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)
@@ -157,7 +159,7 @@ def pose_bounded(
         if prepared is not None and prepared.serves(model, graph, weight_decay, loss, forward):
             assert prepared.locality is not None
             decay = decay_vector(own, weight_decay)
-            original = blocks_of(own, prepared.locality, loss, decay, forward, meter, memory_mib)
+            original = Blocks(own, prepared.locality, loss, decay, forward, meter, memory_mib)
             known = (prepared.objective, prepared.gradient)
         else:
             original = bounded_objective(own, graph, weight_decay, loss, forward, meter, memory_mib)

@@ -18,7 +18,7 @@ from unweave.models.gin import SparseGINConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 
-__all__ = ["Reach", "find_reach"]
+__all__ = ["Reach", "describe", "find_reach"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,16 @@ class Reach:
     normalised: bool = True
     flow: str = "source_to_target"
     source: str = "given"
+
+
+def describe(reach: Reach) -> dict[str, Any]:
+    """A reach as receipts have it."""
+    return {
+        "steps": reach.steps,
+        "degree_normalised": reach.normalised,
+        "flow": reach.flow,
+        "source": reach.source,
+    }
 
 
 # Layer → (steps, weighted by degree). What is not listed is unknown, and unknown means the whole graph.

@@ -26,6 +26,7 @@ from unweave.methods.registry import make
 from unweave.objective import Forward, Point, WeightDecay, call, load_flat
 from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
+from unweave.reach import describe
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.statistics import refresh, running
@@ -319,10 +320,7 @@ def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, ou
 
 def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
     return {
-        "steps": region.reach.steps,
-        "degree_normalised": region.reach.normalised,
-        "flow": region.reach.flow,
-        "source": region.reach.source,
+        **describe(region.reach),
         "sizes": list(region.sizes),
         "nodes": int(region.mask.sum()),
         "training_nodes": int(region.mask[problem.original.nodes].sum()),

@@ -21,7 +21,7 @@ from typing import Any
 
 from unweave.errors import RunError, UnweaveError
 
-__all__ = ["BEFORE", "Cell", "Measured", "Results", "commit"]
+__all__ = ["BEFORE", "Cell", "Measured", "Results", "commit", "rounded"]
 
 FORMAT = "unweave-results-1"
 BEFORE = "before"
@@ -161,8 +161,7 @@ class Results:
                 continue
             if not _same(environment, entry.environment):
                 entry.elsewhere[method] = environment
-            rounded = {key: _rounded(value) for key, value in figures.items()}
-            entry.figures.setdefault(method, {})[seed] = rounded
+            entry.figures.setdefault(method, {})[seed] = rounded(figures)
             _once(entry.commits.setdefault(method, []), commit)
         for method, reason in measured.failures.items():
             entry.failures.setdefault(method, {})[seed] = reason
@@ -254,8 +253,8 @@ class Results:
             row: dict[str, Any] = {"method": method, "settings": entry.settings.get(method, method), "seeds": seeds}
             for figure in dict.fromkeys(key for seed in seeds for key in trials[seed]):
                 row[figure] = [trials[seed].get(figure) for seed in seeds]
-                row[f"{figure}_mean"] = _rounded(self.mean(name, method, figure))
-                row[f"{figure}_std"] = _rounded(self.std(name, method, figure))
+                row[f"{figure}_mean"] = rounded(self.mean(name, method, figure))
+                row[f"{figure}_std"] = rounded(self.std(name, method, figure))
             row["commits"] = entry.commits.get(method, [])
             if method in entry.elsewhere:
                 row["environment"] = entry.elsewhere[method]
@@ -319,10 +318,13 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("device_name", "torch"))
 
 
-def _rounded(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value):
-        return None
-    return float(f"{value:.{DIGITS}g}")
+def rounded(value: Any) -> Any:
+    """A document with five digits of every number, as people read the files too, and none for what is not finite."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
