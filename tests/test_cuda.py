@@ -107,6 +107,7 @@ def test_what_is_recorded_gives_what_is_run(name: str) -> None:
     decay = torch.full_like(flatten(model), 1e-3)
     plain = Objective(model, data, cross_entropy, decay, call, Meter(torch.device("cuda")))
     fast = Objective(model, data, cross_entropy, decay, call, Meter(torch.device("cuda")))
+    plain._recorded = None  # nor borrowed
     theta = flatten(model)
     whether = fast.record(theta)
     assert (whether == "yes") == (name != "pyg"), whether
@@ -120,6 +121,27 @@ def test_what_is_recorded_gives_what_is_run(name: str) -> None:
         assert again.record() == "yes"  # a product runs along a graph that exists already
         for v in (theta, torch.ones_like(theta)):
             torch.testing.assert_close(again(v), once(v), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc"])
+def test_one_recording_serves_every_graph_that_lost_edges(name: str) -> None:
+    data = small_graph().cuda()
+    model = uw.models.build(name, 8, 3).cuda().eval()
+    decay = torch.full_like(flatten(model), 1e-3)
+    whole = Objective(model, data, cross_entropy, decay, call, Meter(torch.device("cuda")))
+    theta = flatten(model)
+    assert whole.record(theta) == "yes"
+    parts = [whole.without(uw.draw("edges:0.05", data, seed=seed)) for seed in range(2)]
+    for factor in (1.0, 0.5):
+        for part in (*parts, whole):  # in turns: each must load its own values
+            assert part.recorded
+            plain = Objective(model, part.data.clone(), cross_entropy, decay, call, part.meter)
+            assert not plain.recorded
+            expected, found = plain.look(factor * theta), part.look(factor * theta)
+            torch.testing.assert_close(found.outputs, expected.outputs)
+            torch.testing.assert_close(found.gradient(), expected.gradient(), rtol=1e-4, atol=1e-4)
+    labels = whole.without(uw.Request(labels=(int(whole.nodes[0]),)))
+    assert not labels.recorded  # other training nodes
 
 
 def test_a_receipt_says_whether_it_was_recorded() -> None:
@@ -136,4 +158,5 @@ def test_a_prepared_state_serves_an_ordinary_model_on_the_gpu() -> None:
     ready = uw.prepare(there, graph, weight_decay=1e-3)
     done = uw.unlearn(there, graph, uw.draw("edges:0.05", data), weight_decay=1e-3, prepared=ready)
     assert done.receipt.passes <= 10
+    assert done.receipt.details["recorded"] == "yes"
     assert done.receipt.residual_influence is not None

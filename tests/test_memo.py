@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unweave.memo import remembered
+from unweave.memo import derive, origin, remembered
 
 
 class Counted:
@@ -69,3 +69,29 @@ def test_inference_tensors_are_not_remembered() -> None:
         x = torch.ones(3)
         assert function(x, None, 1) == function(x, None, 1) == 3
     assert counted.calls == 2
+
+
+def test_an_origin_is_known_until_somebody_writes() -> None:
+    parent = torch.arange(6).view(2, 3)
+    kept = torch.tensor([0, 2])
+    for edited in range(2):
+        child = parent[:, kept]
+        assert origin(child) is None
+        derive(child, parent, kept)
+        found = origin(child)
+        assert found is not None
+        assert found[0] is parent
+        assert found[1] is kept
+        (child, parent)[edited].add_(1)
+        assert origin(child) is None
+
+
+def test_an_origin_is_not_kept_alive() -> None:
+    parent = torch.ones(2, 3)
+    child = parent.clone()
+    derive(child, parent)
+    there = weakref.ref(parent)
+    del parent
+    gc.collect()
+    assert there() is None
+    assert origin(child) is None

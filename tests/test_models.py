@@ -19,6 +19,7 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv
 import unweave as uw
 from tests.plain import PLAIN
 from unweave.curvature import GaussNewton, Hessian
+from unweave.graph import remove
 from unweave.meter import Meter
 from unweave.models import structure
 from unweave.objective import Objective, call, decay_vector, flatten
@@ -347,3 +348,33 @@ def test_a_layer_that_was_set_to_something_else_is_pygs() -> None:
         model.conv1.add_self_loops = False
         model.conv2.bias = None
     torch.testing.assert_close(ours(data.x, data.edge_index), theirs(data.x, data.edge_index))
+
+
+@pytest.mark.parametrize("kind", ["undirected", "directed", "parallel", "loops"])
+def test_what_is_patched_after_a_request_is_what_would_be_built_anew(kind: str) -> None:
+    data = small_graph()
+    data.x = data.x * (torch.rand(data.x.shape, generator=torch.Generator().manual_seed(0)) < 0.1)
+    if kind == "directed":
+        data.edge_index = data.edge_index[:, ::3].contiguous()
+    if kind == "parallel":
+        data.edge_index = torch.cat([data.edge_index, data.edge_index[:, :40]], dim=1)
+    if kind == "loops":
+        data.edge_index = torch.cat([data.edge_index, torch.tensor([[3, 5], [3, 5]])], dim=1)
+    structure.features(data.x)
+    first = structure.normalised(data.edge_index, None, 60, torch.float32).pattern
+    graphs, patterns = [data], []  # a graph that is gone has nothing to be patched
+    for seed, forget in enumerate(["edges:0.05", "nodes:0.05", "features:0.1", "edges:0.2", "edges:0.5"]):
+        data = remove(data, uw.draw(forget, data, seed=seed)).data
+        graphs.append(data)
+        matrix = structure.normalised(data.edge_index, None, 60, torch.float32)
+        patterns.append(matrix.pattern)
+        anew = structure.normalised(data.edge_index.clone(), None, 60, torch.float32)
+        for flipped in (False, True):
+            found, expected = matrix.side(flipped).to_dense(), anew.side(flipped).to_dense()
+            torch.testing.assert_close(found, expected)
+        known = structure.features(data.x)
+        assert known is not None
+        torch.testing.assert_close(known.side(False).to_dense(), data.x)
+    shared = [pattern is first for pattern in patterns]
+    assert shared[0] == (kind != "loops")
+    assert not shared[-1]  # by then most of its entries would be zero

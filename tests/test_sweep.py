@@ -40,7 +40,7 @@ def objectives(name: str, data: Data, loss: str) -> tuple[Objective, Objective, 
         Objective(model, data, LOSSES[loss], torch.full_like(theta, 1e-3), call, Meter(torch.device("cpu")))
         for _ in range(2)
     )
-    plain._sweep = None
+    plain._sweeper = None
     assert swept.swept(theta) is not None
     assert plain.swept(theta) is None
     return swept, plain, theta

@@ -25,11 +25,24 @@ def document_digest(document: Any) -> str:
 def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
     """SHA-256 over names, types, shapes and bytes of tensors, in the order given."""
     sha = hashlib.sha256()
-    for name, tensor in named:
-        array = tensor.detach().cpu().contiguous().numpy()
+    for name, tensor in _fetched(list(named)):
+        array = tensor.contiguous().numpy()
         sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
         sha.update(array.reshape(-1).view("uint8").data)  # no copy: it may be larger than memory
     return sha.hexdigest()
+
+
+def _fetched(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Tensors on the CPU; those of one type on one GPU come in a single transfer."""
+    tensors = [tensor.detach() for _, tensor in named]
+    kinds = {(tensor.device, tensor.dtype) for tensor in tensors}
+    if len(tensors) < 2 or len(kinds) > 1 or not tensors[0].is_cuda:
+        fetched = [tensor.cpu() for tensor in tensors]
+    else:
+        together = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+        pieces = torch.split(together, [tensor.numel() for tensor in tensors])
+        fetched = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+    return [(name, tensor) for (name, _), tensor in zip(named, fetched, strict=True)]
 
 
 def graph_digest(data: Data) -> str:

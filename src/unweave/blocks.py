@@ -107,6 +107,8 @@ class Blocks(Objective):
         """The same: no graph of derivatives outlives its block."""
         return self.at(theta)
 
+    recorded = written_out = False
+
     def record(self, theta: Tensor) -> str:
         """Blocks differ in shape, so there is nothing to record."""
         return "no: it is done in blocks"

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.memo import remembered
+from unweave.memo import derive, remembered
 from unweave.reach import Reach
 from unweave.request import ALL, Request
 
@@ -137,7 +137,9 @@ def remove(data: Data, request: Request) -> Removal:
         x[nodes] = 0
         for node, columns in request.features.items():
             x[node, slice(None) if columns == ALL else list(columns)] = 0
-        feature_nodes = (x != data.x).flatten(1).any(dim=1)
+        derive(x, data.x)
+        rows = torch.tensor([*request.nodes, *request.features], dtype=torch.long, device=device)
+        feature_nodes[rows] = (x[rows] != data.x[rows]).flatten(1).any(dim=1)
 
     unlabelled = gone | mask_of(torch.tensor(request.labels, dtype=torch.long, device=device), size)
     in_use = torch.stack([data[name] for name in MASKS if data.get(name) is not None]).any(dim=0)
@@ -290,13 +292,15 @@ def remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Ten
     """A shallow copy of ``data`` in which only what changes is new memory."""
     left = copy.copy(data)
     of_nodes, of_edges = attributes(data)
-    if not bool(keep.all()):
+    kept = keep.nonzero().flatten()
+    if kept.numel() < keep.numel():
         for key in of_edges:
             value = data[key]
             if isinstance(value, list | tuple):
                 left[key] = [entry for entry, stays in zip(value, keep.tolist(), strict=True) if stays]
             else:
-                left[key] = value.index_select(data.__cat_dim__(key, value), keep.nonzero().flatten())
+                left[key] = value.index_select(data.__cat_dim__(key, value), kept)
+        derive(left.edge_index, data.edge_index, kept)
     for key in of_nodes:
         value = data[key]
         if isinstance(value, list | tuple):

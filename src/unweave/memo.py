@@ -8,9 +8,33 @@ from weakref import ref
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-__all__ = ["remembered"]
+__all__ = ["derive", "origin", "remembered"]
 
 T = TypeVar("T")
+
+_origins: MutableMapping[Tensor, tuple[Any, ...]] = WeakIdKeyDictionary()
+
+
+def derive(child: Tensor, parent: Tensor, kept: Tensor | None = None) -> None:
+    """Note that one tensor is another of which a part went, so that what is known of that one can be patched for it.
+
+    Args:
+        child: Those columns of ``parent`` that were kept; or, where none went, ``parent`` with entries set to zero.
+        parent: The tensor it was made of.
+        kept: The numbers of those columns.
+    """
+    if not (child is parent or child.is_inference() or parent.is_inference()):
+        _origins[child] = child._version, ref(parent), parent._version, kept
+
+
+def origin(child: Tensor) -> tuple[Tensor, Tensor | None] | None:
+    """What a tensor was made of (:func:`derive`), for as long as that lives and nobody writes to either."""
+    if child.is_inference() or child not in _origins:
+        return None
+    version, made_of, then, kept = _origins[child]
+    parent = made_of()
+    same = parent is not None and version == child._version and then == parent._version
+    return (parent, kept) if same else None
 
 
 def remembered(function: Callable[..., T]) -> Callable[..., T]:

@@ -66,14 +66,20 @@ def peak_memory(device: torch.device) -> Iterator[list[float]]:
     result: list[float] = []
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        start = torch.cuda.memory_allocated(device)
+        start = _allocated(device)["current"]
         yield result
-        result.append((torch.cuda.max_memory_allocated(device) - start) / 2**20)
+        result.append((_allocated(device)["peak"] - start) / 2**20)
         return
     _reset_high_water()
     before = _resident("VmRSS")
     yield result
     result.append(max(0.0, _resident("VmHWM") - before))
+
+
+def _allocated(device: torch.device) -> dict[str, int]:
+    """Bytes that tensors hold on a GPU; torch's own functions for one number sort all of them first."""
+    found: dict[str, int] = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]
+    return found
 
 
 def _reset_high_water() -> None:

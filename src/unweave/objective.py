@@ -8,10 +8,10 @@ what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm w
 
 import copy
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,13 @@ from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
 from unweave.graph import remove
-from unweave.losses import Loss, with_slope
+from unweave.losses import Loss
+from unweave.memo import remembered
 from unweave.meter import Meter
-from unweave.models.sweep import Sweep, sweep_of
-from unweave.recording import LOOKS, record
+from unweave.models.sweep import sweep_of
+from unweave.recording import LOOKS, Function, record
 from unweave.request import Request
+from unweave.sweeping import Sweeper, Swept, split
 
 __all__ = [
     "Forward",
@@ -72,7 +74,14 @@ def _refuse_unused(model: nn.Module, present: list[str]) -> None:
 def duplicate(model: nn.Module) -> nn.Module:
     """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
     shared = {id(known): known for m in model.modules() if (known := getattr(m, "inspector", None)) is not None}
+    for module in model.modules():
+        # Hooks that nobody has set are most of what there is to copy.
+        shared |= {id(value): type(value)() for value in vars(module).values() if _nothing(value)}
     return copy.deepcopy(model, shared)
+
+
+def _nothing(value: object) -> bool:
+    return type(value) in (dict, OrderedDict, set) and not value
 
 
 def flatten(model: nn.Module) -> Tensor:
@@ -82,9 +91,7 @@ def flatten(model: nn.Module) -> Tensor:
 
 def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
     """A flat vector as the named parameters of ``model``."""
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
-    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+    return split({name: parameter.shape for name, parameter in model.named_parameters()}, theta)
 
 
 def load_flat(model: nn.Module, theta: Tensor) -> None:
@@ -137,13 +144,24 @@ class Objective:
         self.decay = decay
         self.forward = forward
         self.meter = meter
-        self.nodes: Tensor = data.train_mask.nonzero().flatten()
-        self._targets: Tensor = data.y[self.nodes]
+        self.nodes: Tensor = _where(data.train_mask)
         self.mu: Tensor = decay * self.nodes.numel()
         self._caller = _Caller(model, forward)
         self._shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
-        self._sweep = sweep_of(model, data) if forward is call else None
+
+    @cached_property
+    def _recorded(self) -> Function | None:
+        """A recorded look, if there is one."""
+        return None if self._sweeper is None else self._sweeper.borrowed()
+
+    @cached_property
+    def _sweeper(self) -> Sweeper | None:
+        way = sweep_of(self.model, self.data) if self.forward is call else None
+        return None if way is None else Sweeper(way, self._shapes, self.nodes, self._targets, self.loss)
+
+    @cached_property
+    def _targets(self) -> Tensor:
+        return _rows(self.data.y, self.nodes)
 
     def at(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ, keeping what derivatives need."""
@@ -177,45 +195,53 @@ class Objective:
 
     def split(self, theta: Tensor) -> dict[str, Tensor]:
         """A flat vector as the named parameters."""
-        pieces = torch.split(theta, [prod(shape) for shape in self._shapes.values()])
-        return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+        return split(self._shapes, theta)
 
-    def swept(self, theta: Tensor) -> "Swept | None":
+    def swept(self, theta: Tensor) -> Swept | None:
         """The model evaluated at θ without autograd, where it is one that was written out."""
-        with torch.no_grad():
-            return None if self._sweep is None else Swept(self, self._sweep(self.split(theta.detach())))
+        return None if self._sweeper is None else self._sweeper.at(theta)
 
     def look(self, theta: Tensor) -> "Point":
         """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
-        if self._sweep is None and self._recorded is None:
+        if self._sweeper is None and self._recorded is None:
             return self.at(theta).settle()
         self.meter.passes += 2
         return Point(self, theta, (self._recorded or self._look)(theta))
 
     def _look(self, theta: Tensor) -> tuple[Tensor, ...]:
         """Outputs, losses and gradient of the summed loss."""
-        swept = self.swept(theta)
-        if swept is None:
+        if self._sweeper is None:
             point = self.at(theta).settle()
             return point.outputs, point.losses, point.loss_gradient()
-        with torch.no_grad():
-            with self._explaining(swept.outputs):
-                losses, slope = with_slope(self.loss, swept.outputs, self._targets)
-            return swept.all, self._one_each(losses), swept.pull(slope)
+        try:
+            return self._sweeper.look(theta)
+        except (RuntimeError, ValueError, IndexError, TypeError, ModelError):
+            self.node_losses(self._sweeper.at(theta).all)  # says what is wrong with the loss, if that is it
+            raise
 
     def record(self, theta: Tensor) -> str:
         """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
 
-        Recording costs three looks, so it pays for who will take a dozen.
+        Recording costs three looks, so it pays for who will take a dozen; a model that is written out is recorded once
+        for the graph and for all that lose edges of it.
         """
         if self._recorded is not None:
             return "yes"
-
         passes = self.meter.passes
-        found, whether = record(self._look, theta)
+        found, whether = record(self._look, theta) if self._sweeper is None else self._sweeper.record(theta)
         self._recorded = found if whether == "yes" else None
         self.meter.passes = passes + (2 * LOOKS if whether == "yes" else 0)
         return whether
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a look is a replay."""
+        return self._recorded is not None
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the model is evaluated without autograd."""
+        return self._sweeper is not None
 
     def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
         """L(θ) and ∇L(θ)."""
@@ -251,31 +277,6 @@ class Objective:
         """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
         self.meter.passes += 2
         return self.node_losses(self.forward(model, self.data)).mean()
-
-
-class Swept:
-    """A model evaluated at one θ without autograd, seen from its training nodes and as a function of a flat vector.
-
-    Attributes:
-        all: Model outputs of all nodes.
-        outputs: Those of the training nodes.
-    """
-
-    def __init__(self, objective: Objective, sweep: Sweep) -> None:
-        self._objective = objective
-        self._sweep = sweep
-        self.all = sweep.outputs
-        self.outputs = self.all.index_select(0, objective.nodes)
-
-    def push(self, v: Tensor) -> Tensor:
-        """J v, with J the Jacobian of the training nodes' outputs."""
-        return self._sweep.push(self._objective.split(v)).index_select(0, self._objective.nodes)
-
-    def pull(self, u: Tensor) -> Tensor:
-        """Jᵀ u."""
-        everywhere = torch.zeros_like(self.all).index_copy_(0, self._objective.nodes, u)
-        found = self._sweep.pull(everywhere)
-        return torch.cat([found[name].reshape(-1) for name in self._objective.split(self._objective.decay)])
 
 
 class Point:
@@ -348,6 +349,18 @@ class _Caller(nn.Module):
 
     def forward(self, data: Data) -> Tensor:
         return self.how(self.model, data)
+
+
+@remembered
+def _where(mask: Tensor) -> Tensor:
+    """The numbers of the nodes in a mask."""
+    return mask.nonzero().flatten()
+
+
+@remembered
+def _rows(labels: Tensor, nodes: Tensor) -> Tensor:
+    """The labels of some nodes."""
+    return labels[nodes]
 
 
 def _under(name: str, key: str) -> bool:

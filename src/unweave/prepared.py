@@ -259,6 +259,8 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
     locality = objective.locality if isinstance(objective, Blocks) else find_locality(objective)
+    if objective.written_out:
+        objective.record(theta)  # for the requests to come as well
     value, gradient = objective.evaluate(theta)
     operator = products("gauss-newton", objective.at(theta))
     operator.record()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unweave.errors import UnweaveError
 
-__all__ = ["LOOKS", "aside", "record"]
+__all__ = ["LOOKS", "Function", "aside", "record"]
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 

@@ -47,6 +47,7 @@ class Pattern:
         crow: Where each row begins, int32 where that is enough, and one more for the end.
         col: Column of each entry, of the same type.
         shape: Rows and columns.
+        recording: A place for what was recorded on matrices of this pattern.
     """
 
     def __init__(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
@@ -54,6 +55,8 @@ class Pattern:
         self.crow, self.col = (t.to(torch.int32 if small else torch.int64) for t in (crow, col))
         self.shape = shape
         self._other: tuple[Pattern, Tensor] | None = None
+        self._places: tuple[Tensor, Tensor] | None = None
+        self.recording: object = None
 
     @classmethod
     def of(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> tuple["Pattern", Tensor]:
@@ -61,6 +64,14 @@ class Pattern:
         keys, entry = torch.unique(row * shape[1] + col, return_inverse=True)
         rows = torch.div(keys, max(shape[1], 1), rounding_mode="floor")
         return cls(_starts(rows, shape[0]), keys - rows * shape[1], shape), entry
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Row and column of each entry, int64, found once."""
+        if self._places is None:
+            with eagerly():
+                self._places = self.rows(), self.col.long()
+        return self._places
 
     def rows(self) -> Tensor:
         """Row of each entry, int64."""
@@ -93,12 +104,13 @@ class Matrix:
     """A constant sparse matrix, and its transpose once that is asked for.
 
     Args:
-        pattern: Where its entries are.
+        pattern: Where its entries are; the attribute too.
         values: What they are.
     """
 
     def __init__(self, pattern: Pattern, values: Tensor) -> None:
         self.shape = pattern.shape
+        self.pattern = pattern
         self._sides = [pattern.filled(values)]
 
     @classmethod
@@ -118,10 +130,20 @@ class Matrix:
         """The matrix or its transpose in torch's layout."""
         if flipped and len(self._sides) == 1:
             with eagerly():
-                csr = self._sides[0]
-                pattern, order = Pattern(csr.crow_indices(), csr.col_indices(), self.shape).transposed()
-                self._sides.append(pattern.filled(csr.values()[order]))
+                pattern, order = self.pattern.transposed()
+                self._sides.append(pattern.filled(self._sides[0].values()[order]))
         return self._sides[flipped]
+
+    def copy(self) -> "Matrix":
+        """The same matrix with values of its own, on a pattern that goes by itself."""
+        twin = Pattern(self.pattern.crow, self.pattern.col, self.shape)
+        twin._other = self.pattern.transposed()
+        return Matrix(twin, self._sides[0].values().clone())
+
+    def load(self, other: "Matrix") -> None:
+        """Take over the values of a matrix of the same pattern, in place."""
+        for flipped in range(len(self._sides)):
+            self.side(bool(flipped)).values().copy_(other.side(bool(flipped)).values())
 
 
 def matmul(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ from torch_geometric.data import Data
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.errors import ModelError
-from unweave.experiments.bench import METHODS, PREPARED, PUBLISHED, bench
+from unweave.experiments import bench as bench_module
+from unweave.experiments.bench import METHODS, PREPARED, PUBLISHED, SPED_UP, bench
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
+from unweave.models import structure
 from unweave.testing import small_graph
 
 
@@ -37,7 +40,8 @@ def test_every_method_is_measured_with_its_quality(forgettable: bool, tmp_path: 
         assert row["floor_seconds"] > 0
     assert found.row("retrain")["gap_closed"] == pytest.approx(1)
     assert found.row("retrain")["cost"] == 1
-    assert found.row(PUBLISHED)["faster_than_published"] == 1
+    assert found.row(PUBLISHED)["faster_than_published"] == found.row(SPED_UP)["faster_than_sped_up"] == 1
+    assert found.row(PUBLISHED)["gap_closed"] == pytest.approx(found.row(SPED_UP)["gap_closed"], abs=1e-3)
     assert document["config"]["published_scale"] in (500, 1000, 2000, 5000, 20000)
     assert document["once"]["prepare_passes"] > 0
     assert ("polish_of_adam" in document["once"]) is forgettable
@@ -96,3 +100,27 @@ def test_the_command(tmp_path: Path) -> None:
     refused(unweave("bench", "--data", "nothing"), "nothing")
     with pytest.raises(uw.DataError, match="at least 5"):
         bench(graph, net, repeats=4)
+
+
+def test_the_published_procedure_runs_on_messages_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, bool] = {}
+    plain = bench_module.unlearn
+
+    def listening(*args: Any, **kwargs: Any) -> Any:
+        layer, data = args[0].conv1, args[1]
+        how = structure.serves(layer, data.x, data.edge_index)
+        name = args[3].name if how else f"{args[3].name} by messages"
+        seen[name] = True
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(bench_module, "unlearn", listening)
+    bench(graph, net, epochs=5)
+    assert set(seen) == {"retrain", "finetune", "gif", "gif-published", "gif-published by messages"}
+
+
+def test_who_is_too_slow_sits_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "PATIENCE", 0.0)
+    found = bench(graph, net, epochs=5)
+    assert len(found.row(PUBLISHED)["rounds"]) == 1
+    assert len(found.row(SPED_UP)["rounds"]) == 5
+    assert found.row(PREPARED)["faster_than_published"] > 0

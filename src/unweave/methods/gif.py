@@ -207,7 +207,8 @@ class GIF(InfluenceStep):
         else:
             enough, most = ENOUGH * size, DAMPED_STEPS
         most = most if self.steps == "auto" else self.steps
-        recorded = problem.remaining.record(problem.theta) if most >= WORTH_RECORDING else "no: it would not pay"
+        pays = most >= WORTH_RECORDING or problem.remaining.recorded
+        recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []
 
         def evaluate(theta: Tensor) -> tuple[float, Tensor]:

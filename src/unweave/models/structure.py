@@ -3,6 +3,9 @@
 A layer that cannot use them (:func:`serves`) takes the path of PyG's layer that it derives from, which gives the same.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -16,10 +19,22 @@ from torch_geometric.utils import degree
 
 from unweave import sparse
 from unweave.errors import DataError
-from unweave.memo import remembered
+from unweave.memo import origin, remembered
 from unweave.sparse import Matrix, Pattern, eagerly, matmul
 
-__all__ = ["Attention", "adjacency", "attention", "bare", "features", "normalised", "project", "serves"]
+__all__ = ["Attention", "adjacency", "attention", "bare", "by_messages", "features", "normalised", "project", "serves"]
+
+_by_messages = ContextVar("by_messages", default=False)
+
+
+@contextmanager
+def by_messages() -> Iterator[None]:
+    """Let the built-in layers compute as PyG's layers do, message by message, to compare with those."""
+    token = _by_messages.set(True)
+    try:
+        yield
+    finally:
+        _by_messages.reset(token)
 
 
 def serves(layer: MessagePassing, x: object, edge_index: object, edge_weight: object = None) -> bool:
@@ -59,6 +74,7 @@ def _fits(x: object) -> TypeGuard[Tensor]:
         and x.device.type in ("cpu", "cuda")
         and not torch.is_autocast_enabled(x.device.type)
         and not torch.compiler.is_compiling()
+        and not _by_messages.get()
     )
 
 
@@ -97,7 +113,11 @@ def densest(device: torch.device) -> float:
 @remembered
 def features(x: Tensor) -> Matrix | None:
     """X as a sparse matrix, ``None`` where that would not pay."""
+    known = origin(x)
     with eagerly():
+        if known is not None and known[1] is None:  # the same with more zeros
+            before = features(known[0])
+            return before and Matrix(before.pattern, x[before.pattern.places])
         if int(torch.count_nonzero(x)) > densest(x.device) * x.numel():
             return None
         return Matrix.dense(x)
@@ -107,9 +127,50 @@ def features(x: Tensor) -> Matrix | None:
 def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype: torch.dtype) -> Matrix:
     """D^-½ (A + I) D^-½ as in PyG; a node that has a self-loop keeps it instead."""
     with eagerly():
-        _refuse_unknown(edge_index, nodes)
-        (source, target), values = gcn_norm(edge_index, edge_weight, nodes, dtype=dtype)
-        return Matrix.of(target, source, values, (nodes, nodes))
+        known = looped(edge_index, nodes) if edge_weight is None else None
+        if known is None:
+            _refuse_unknown(edge_index, nodes)
+            (source, target), values = gcn_norm(edge_index, edge_weight, nodes, dtype=dtype)
+            return Matrix.of(target, source, values, (nodes, nodes))
+        row, col = known.pattern.places
+        counts = torch.zeros(row.numel(), dtype=dtype, device=row.device)
+        counts.index_add_(0, known.entry, torch.ones_like(known.entry, dtype=dtype))
+        degree = torch.zeros(nodes, dtype=dtype, device=row.device).index_add_(0, row, counts)
+        scale = degree.rsqrt()
+        return Matrix(known.pattern, scale[row] * counts * scale[col])
+
+
+@dataclass(frozen=True)
+class Looped:
+    """Where A + I has entries, and which of them each stored edge is; then the loops, one for each node.
+
+    Of a graph that lost edges the entries are those of the graph it was made of: some are then zero, which costs less
+    than finding the others anew.
+    """
+
+    pattern: Pattern
+    entry: Tensor
+
+
+SPARE = 1.25
+"""Times the entries that are needed up to which those of an older graph serve."""
+
+
+@remembered
+def looped(edge_index: Tensor, nodes: int) -> Looped | None:
+    """The places of A + I; ``None`` where the graph has self-loops of its own."""
+    known = origin(edge_index)
+    if known is not None and known[1] is not None:
+        before, needed = looped(known[0], nodes), edge_index.size(1) + nodes
+        if before is not None and before.pattern.col.numel() <= SPARE * needed:
+            edges = torch.cat([known[1], torch.arange(known[0].size(1), before.entry.numel(), device=known[1].device)])
+            return Looped(before.pattern, before.entry.index_select(0, edges))
+    _refuse_unknown(edge_index, nodes)
+    source, target = edge_index
+    if bool((source == target).any()):
+        return None
+    loops = torch.arange(nodes, device=edge_index.device)
+    return Looped(*Pattern.of(torch.cat([target, loops]), torch.cat([source, loops]), (nodes, nodes)))
 
 
 @remembered

@@ -16,7 +16,7 @@ from unweave.models.sgc import SGC, SparseAPPNP
 from unweave.models.structure import bare, constant, features, normalised, serves
 from unweave.sparse import Matrix, multiply
 
-__all__ = ["Sweep", "sweep_of"]
+__all__ = ["Sweep", "Way", "sweep_of"]
 
 Weights = Mapping[str, Tensor]
 
@@ -39,7 +39,37 @@ class Sweep(Protocol):
         ...
 
 
-def sweep_of(model: nn.Module, data: Data) -> Callable[[Weights], Sweep] | None:
+Build = Callable[["_Features", Matrix, Weights], Sweep]
+
+
+class Way:
+    """How a model is evaluated on a graph.
+
+    Args:
+        kind: Which model it is, with what beside weights and graph its outputs depend on.
+        build: The model at some weights.
+        x: The features.
+        matrix: The matrix messages are passed by; the attribute too.
+    """
+
+    def __init__(self, kind: object, build: Build, x: "_Features", matrix: Matrix) -> None:
+        self._kind, self._build, self._x = kind, build, x
+        self.matrix = matrix
+
+    def __call__(self, weights: Weights) -> Sweep:
+        """The model at some weights."""
+        return self._build(self._x, self.matrix, weights)
+
+    def staged(self) -> "Way":
+        """The same with a matrix of its own, whose values may be replaced."""
+        return Way(self._kind, self._build, self._x, self.matrix.copy())
+
+    def like(self, other: "Way") -> bool:
+        """Whether nothing but the values of the matrix is different."""
+        return self._kind == other._kind and self._x.same(other._x)
+
+
+def sweep_of(model: nn.Module, data: Data) -> Way | None:
     """The way to evaluate a model on a graph without autograd; ``None`` where there is none.
 
     There is one for GCN and SGC as they are built, called as ``model(x, edge_index[, edge_weight])`` on plain tensors,
@@ -49,24 +79,23 @@ def sweep_of(model: nn.Module, data: Data) -> Callable[[Weights], Sweep] | None:
     plain = all(bare(module) and "forward" not in vars(module) for module in model.modules())
     if data.get("edge_attr") is not None or not plain or not constant(x):
         return None
-    names, layers, build = _written_out(model)
+    kind, names, layers, build = _written_out(model)
     if not layers or {name for name, _ in model.named_parameters()} != set(names):
         return None
     if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None
     matrix, given = normalised(edge_index, edge_weight, x.size(0), x.dtype), features(x)
-    return lambda weights: build(_Features(x, given), matrix, weights)
+    return Way(kind, build, _Features(x, given), matrix)
 
 
-def _written_out(
-    model: nn.Module,
-) -> tuple[tuple[str, ...], tuple[Any, ...], Callable[["_Features", Matrix, Weights], Sweep]]:
-    """The parameters of a model, its layers, and how it is evaluated."""
+def _written_out(model: nn.Module) -> tuple[object, tuple[str, ...], tuple[Any, ...], Build]:
+    """Which model it is, its parameters, its layers, and how it is evaluated."""
     if type(model) is GCN and type(model.conv1) is type(model.conv2) is SparseGCNConv:
-        return GCN_WEIGHTS, (model.conv1, model.conv2), _GCN
+        return GCN, GCN_WEIGHTS, (model.conv1, model.conv2), _GCN
     if type(model) is SGC and type(model.propagate) is SparseAPPNP:
-        return ("linear.weight",), (model.propagate,), partial(_SGC, model.propagate.K)
-    return (), (), _GCN
+        steps = model.propagate.K
+        return (SGC, steps), ("linear.weight",), (model.propagate,), partial(_SGC, steps)
+    return None, (), (), _GCN
 
 
 class _Features:
@@ -74,6 +103,10 @@ class _Features:
 
     def __init__(self, x: Tensor, sparse: Matrix | None) -> None:
         self._x, self._sparse = x, sparse
+
+    def same(self, other: "_Features") -> bool:
+        """Whether these are the same tensors."""
+        return self._x is other._x and self._sparse is other._sparse
 
     def times(self, dense: Tensor) -> Tensor:
         """X D."""
