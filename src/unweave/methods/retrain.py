@@ -42,7 +42,7 @@ class Retrain(Method):
     lr: float = 0.01
     forgettable: bool = False
     disturbed: float = 0.0
-    trainer: Callable[[nn.Module, Data], None] | None = None
+    trainer: Callable[[nn.Module, Data], object] | None = None
 
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf):
@@ -77,7 +77,7 @@ class Retrain(Method):
                 if self.forgettable:
                     spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
-        return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()))
+        return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=())
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
