@@ -148,10 +148,18 @@ def test_what_does_not_fit_is_refused() -> None:
     data = small_graph()
     (state,) = uw.train(uw.models.GCN(8, 3), data, epochs=4, checkpoints=(0.5,)).checkpoints
     wide, same = uw.models.GCN(8, 3, hidden=5), uw.models.GCN(8, 3)
-    with pytest.raises(uw.ModelError, match=r"another model: 'conv1.bias' is \(16,\) there and \(5,\) here"):
+    with pytest.raises(uw.ModelError, match=r"'conv1.bias' is float32 \(16,\) there and float32 \(5,\) here"):
         state.restore(wide, torch.optim.Adam(wide.parameters()))
     with pytest.raises(uw.ModelError, match=r"missing (here|there)"):
         state.restore(uw.models.SGC(8, 3))
+    with pytest.raises(uw.ModelError, match=r"float32 .* there and float64"):
+        state.restore(uw.models.GCN(8, 3).double())
+    odd = replace(state, random={"cpu": torch.zeros(3, dtype=torch.uint8)})
+    with pytest.raises(uw.ModelError, match="cannot take the checkpoint's random state"):
+        odd.restore(same, torch.optim.Adam(same.parameters()))
+    for epoch in (-1, 2.0, None):
+        with pytest.raises(uw.ModelError, match="epoch must be a whole number"):
+            uw.Checkpoint.take(epoch, same)  # type: ignore[arg-type]
     with pytest.raises(uw.ModelError, match="taken with Adam and is to be restored into SGD"):
         state.restore(same, torch.optim.SGD(same.parameters()))
     with pytest.raises(uw.ModelError, match="restored into a model alone"):

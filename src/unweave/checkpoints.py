@@ -64,6 +64,8 @@ class Checkpoint:
             model: The module.
             parts: The optimiser, and what else changes from epoch to epoch: a schedule, a sampler.
         """
+        if type(epoch) is not int or epoch < 0:
+            raise ModelError(f"epoch must be a whole number of at least 0, got {epoch!r}")
         random = {"cpu": torch.get_rng_state()}
         if (device := _device(model)).type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(device)
@@ -95,13 +97,18 @@ class Checkpoint:
                 part.load_state_dict(_copied(state, name))  # optimisers write into what they are given
             except (ValueError, KeyError, TypeError, RuntimeError) as error:
                 raise ModelError(f"the checkpoint of epoch {self.epoch} does not fit this {name}: {error}") from error
-        torch.set_rng_state(self.random["cpu"])
-        if (device := _device(model)).type == "cuda" and "cuda" in self.random:
-            torch.cuda.set_rng_state(self.random["cuda"], device)
+        try:
+            torch.set_rng_state(self.random["cpu"])
+            if (device := _device(model)).type == "cuda" and "cuda" in self.random:
+                torch.cuda.set_rng_state(self.random["cuda"], device)
+        except (RuntimeError, TypeError) as error:
+            raise ModelError(f"this version of torch cannot take the checkpoint's random state: {error}") from error
 
     def _check(self, model: nn.Module, parts: tuple[Resumable, ...]) -> None:
-        here = {name: tuple(value.shape) for name, value in _tensors(model).items()}
-        there = {name: tuple(value.shape) for name, value in self.model.items()}
+        here, there = (
+            {name: f"{value.dtype} {tuple(value.shape)}".removeprefix("torch.") for name, value in tensors.items()}
+            for tensors in (_tensors(model), self.model)
+        )
         wrong = next((name for name in {**here, **there} if here.get(name) != there.get(name)), None)
         if wrong is not None:
             raise ModelError(

@@ -23,7 +23,7 @@ from unweave.bounded import bounded_objective
 from unweave.checkpoints import Checkpoint, read_checkpoints, write_checkpoints
 from unweave.data import load
 from unweave.deferral import settle
-from unweave.errors import MethodError, RequestError, RunError, UnweaveError
+from unweave.errors import MethodError, RequestError, RunError
 from unweave.fitting import Recipe
 from unweave.folder import check_folder, read_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
@@ -139,13 +139,13 @@ class Run:
             memory_mib=memory_mib,
             **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
         )
-        untouched = done.checkpoints is None
+        trained = done.checkpoints is not None
         return replace(
             self,
             model=done.model,
             graph=done.graph,
             metrics=self._scores(done),
-            receipts=(*self.receipts, _with_memory(done.receipt, self.checkpoints if untouched else ())),
+            receipts=(*self.receipts, done.receipt if trained else _with_memory(done.receipt, self.checkpoints)),
             prepared=done.prepared if defer else self._aged(done, memory_mib),
             checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
         )
@@ -291,7 +291,7 @@ class Run:
             module = _module(path, config["model"], model)
             prepared = Prepared.from_files(files) if "prepared.json" in files else None
             states = read_checkpoints(files) if "checkpoints.json" in files else ()
-        except (*MALFORMED, SafetensorError, UnweaveError) as error:
+        except (*MALFORMED, SafetensorError, RequestError, MethodError) as error:
             raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
             raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")

@@ -279,6 +279,8 @@ def test_what_cannot_be_replayed_is_refused() -> None:
             run.forget(request, "replay", share=share)
     with pytest.raises(uw.MethodError, match=r"last 0.5 of 40 epochs.*32 \(share=0.2\), 36 \(share=0.1\)"):
         run.forget(request, "replay", share=0.5)
+    with pytest.raises(uw.MethodError, match="epochs must be a whole number"):
+        run.forget(request, "replay", epochs=40.5)
     with pytest.raises(uw.MethodError, match="checkpoint of epoch 36, but training has epochs=36"):
         run.forget(request, "replay", epochs=36)
     with pytest.raises(uw.MethodError, match=r"train with checkpoints=.*--checkpoints"):

@@ -51,8 +51,8 @@ class Replay(Method):
     def __post_init__(self) -> None:
         if not (isinstance(self.share, int | float) and 0 < self.share <= 1):
             raise MethodError(f"share must be above 0 and at most 1, which is the whole training, got {self.share!r}")
-        if not (self.epochs >= 1 and 0 < self.lr < math.inf):
-            raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
+        if not (type(self.epochs) is int and self.epochs >= 1 and 0 < self.lr < math.inf):
+            raise MethodError(f"epochs must be a whole number and lr positive, got {self.epochs!r} and {self.lr!r}")
         if self.trainer is not None and not callable(self.trainer):
             raise MethodError(
                 f"trainer must be a function of (model, data, start, until), got {type(self.trainer).__name__}"

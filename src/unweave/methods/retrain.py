@@ -33,7 +33,8 @@ class Retrain(Method):
         disturbed: Relative size of a random disturbance of the initial weights. One part in a thousand gives the
             chaos floor: the part of the gap to a retrained model that is the luck of one training path.
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
-            have been erased (NaN), and the remaining graph, it draws new weights and trains in place.
+            have been erased (NaN), and the remaining graph, it draws new weights and trains in place. A
+            :class:`~unweave.Trainer` is one, where ``start`` and ``until`` have defaults.
     """
 
     name: ClassVar[str] = "retrain"
