@@ -160,3 +160,27 @@ def test_a_prepared_state_serves_an_ordinary_model_on_the_gpu() -> None:
     assert done.receipt.passes <= 10
     assert done.receipt.details["recorded"] == "yes"
     assert done.receipt.residual_influence is not None
+
+
+def test_a_checkpoint_brings_back_the_random_numbers_of_the_device() -> None:
+    model = uw.models.GCN(8, 3).cuda()
+    optimiser = torch.optim.Adam(model.parameters())
+    state = uw.Checkpoint.take(3, model, optimiser)
+    assert state.device == "cuda"
+    assert all(value.device.type == "cpu" for value in state.model.values())
+    drawn = torch.rand(5, device="cuda")
+    state.restore(model, optimiser)
+    assert torch.equal(torch.rand(5, device="cuda"), drawn)
+
+
+def test_replay_resumes_on_the_device_and_says_where_chance_differs() -> None:
+    data = small_graph().to("cuda")
+    run = uw.train(uw.models.GCN(8, 3).cuda(), data, epochs=40, checkpoints=(0.2,))
+    request = uw.draw("edges:0.1", data)
+    whole, retrained = run.forget(request, "replay", share=1), run.forget(request, "retrain")
+    torch.testing.assert_close(flatten(whole.model), flatten(retrained.model), rtol=1e-3, atol=1e-3)
+    part = run.forget(request, "replay")
+    assert part.receipts[-1].details["resumed_at"] == 32
+    assert len(part.receipts[-1].warnings) == 1
+    elsewhere = run.to(torch.device("cpu")).forget(request, "replay")
+    assert "made on cuda and replayed on cpu" in elsewhere.receipts[-1].warnings[-1]

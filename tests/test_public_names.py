@@ -10,11 +10,11 @@ SOURCE = Path(unweave.__file__).parent
 
 def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
-        "BudgetError", "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError", "EmptyRequestError",
-        "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError", "NoProgressError",
-        "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError", "Run", "RunError",
-        "SolverError", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load", "losses", "methods", "models",
-        "polish", "prepare", "rehearse", "split", "train", "unlearn",
+        "BudgetError", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError",
+        "EmptyRequestError", "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError",
+        "NoProgressError", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError", "Run",
+        "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load",
+        "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
 

@@ -8,6 +8,7 @@
 """
 
 from unweave import losses, methods, models
+from unweave.checkpoints import Checkpoint, Trainer
 from unweave.data import load, split
 from unweave.drawing import draw
 from unweave.errors import (
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError",
+    "Checkpoint",
     "ClassLossError",
     "DataError",
     "DataUnavailableError",
@@ -64,6 +66,7 @@ __all__ = [
     "Run",
     "RunError",
     "SolverError",
+    "Trainer",
     "Unlearned",
     "UnweaveError",
     "compare",

@@ -1,4 +1,7 @@
-"""The optimiser loop: full-batch Adam, nothing else inside, so that retraining is as fast as it can be."""
+"""The optimiser loop: full-batch Adam, nothing else inside, so that retraining is as fast as it can be.
+
+:class:`Adam` is the built-in :class:`~unweave.checkpoints.Trainer`, the same loop from a state to a state.
+"""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,12 +10,16 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from unweave.errors import DivergenceError, ModelError
-from unweave.objective import Objective
+from unweave.checkpoints import Checkpoint
+from unweave.errors import DivergenceError, MethodError, ModelError
+from unweave.losses import Loss
+from unweave.meter import Meter
+from unweave.objective import Forward, Objective
 
-__all__ = ["Progress", "Recipe", "fit", "reinitialise", "seeded"]
+__all__ = ["Adam", "Progress", "Recipe", "fit", "reinitialise", "seeded"]
 
 Progress = Callable[[int, int], None]
 
@@ -116,12 +123,73 @@ def fit(
         seconds: Stop after so long, after at least one epoch.
         progress: Called with (done, epochs) after each epoch.
     """
+    return _descend(model, objective, _adam(model, objective, lr), epochs=epochs, seconds=seconds, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Adam:
+    """The built-in trainer, from a state to a state: full-batch Adam on the mean loss of the training nodes.
+
+    Attributes:
+        lr: Learning rate.
+        decay: Weight decay per parameter.
+        loss: Per-node loss.
+        forward: How the module is called.
+        meter: Where passes are counted.
+        progress: Called with (epochs done, until) after each.
+    """
+
+    lr: float
+    decay: Tensor
+    loss: Loss
+    forward: Forward
+    meter: Meter
+    progress: Progress | None = None
+
+    def __call__(self, model: nn.Module, data: Data, start: Checkpoint | None, until: int, /) -> Checkpoint:
+        """Train ``model`` in place; see :class:`~unweave.checkpoints.Trainer`."""
+        if start is None:
+            reinitialise(model)
+        objective = Objective(model, data, self.loss, self.decay, self.forward, self.meter)
+        optimiser = _adam(model, objective, self.lr)
+        asked = _settings(optimiser)
+        if start is not None:
+            start.restore(model, optimiser)
+        if _settings(optimiser) != asked:
+            raise MethodError(
+                f"the checkpoint was made with (learning rate, weight decay) {_settings(optimiser)}, not {asked}; "
+                "give the recipe= and weight_decay= of that training"
+            )
+        before = 0 if start is None else start.epoch
+        progress = self.progress
+        tell = None if progress is None else lambda done, _: progress(before + done, until)
+        _descend(model, objective, optimiser, epochs=until - before, progress=tell)
+        return Checkpoint.take(until, model, optimiser)
+
+
+def _adam(model: nn.Module, objective: Objective, lr: float) -> torch.optim.Adam:
     groups: dict[float, list[nn.Parameter]] = {}
     offset = 0
     for parameter in model.parameters():
         groups.setdefault(float(objective.decay[offset]), []).append(parameter)
         offset += parameter.numel()
-    optimiser = torch.optim.Adam([{"params": p, "weight_decay": w} for w, p in groups.items()], lr=lr)
+    return torch.optim.Adam([{"params": p, "weight_decay": w} for w, p in groups.items()], lr=lr)
+
+
+def _settings(optimiser: torch.optim.Optimizer) -> list[tuple[float, ...]]:
+    """Learning rate and weight decay of each group, to the digits that a parameter has."""
+    return [tuple(float(f"{group[key]:.6g}") for key in ("lr", "weight_decay")) for group in optimiser.param_groups]
+
+
+def _descend(
+    model: nn.Module,
+    objective: Objective,
+    optimiser: torch.optim.Optimizer,
+    *,
+    epochs: int | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> int:
     model.train()
     start, done = perf_counter(), 0
     loss = torch.zeros(())
@@ -137,5 +205,6 @@ def fit(
             torch.cuda.synchronize(objective.meter.device)
     model.eval()
     if not torch.isfinite(loss):
+        lr = optimiser.param_groups[0]["lr"]
         raise DivergenceError(f"training gave a loss that is not finite after {done} epochs; lower lr={lr}")
     return done

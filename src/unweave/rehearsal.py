@@ -56,7 +56,7 @@ class Rehearsal:
 
 
 def rehearse(
-    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: Callable[[nn.Module, Data], None] | None = None
+    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: Callable[[nn.Module, Data], object] | None = None
 ) -> Rehearsal:
     """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
 

@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import graph_digest, tensor_digest
 from unweave.bounded import bounded_objective
+from unweave.checkpoints import Checkpoint, read_checkpoints, write_checkpoints
 from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
@@ -41,6 +42,7 @@ from unweave.view import GraphView
 
 __all__ = ["Run"]
 
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
@@ -58,6 +60,7 @@ class Run:
         prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
         loss: Per-node loss it was trained with.
         forward: How the model is called.
+        checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
     """
 
     model: nn.Module
@@ -68,6 +71,7 @@ class Run:
     prepared: Prepared | None = None
     loss: Loss = cross_entropy
     forward: Forward = call
+    checkpoints: tuple[Checkpoint, ...] = ()
 
     @property
     def data(self) -> Data:
@@ -100,7 +104,9 @@ class Run:
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
 
-        A prepared state is computed anew once a fifth of the graph went since.
+        A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, and the
+        receipt says so, unless the method trains: ``replay`` puts new ones in the place of those it passes, and
+        ``retrain`` leaves none.
 
         Args:
             request: What to forget.
@@ -114,7 +120,7 @@ class Run:
         if self.pending and not defer:
             here = self._verified(memory_mib)
             return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
-        if self.prepared is not None and not defer and ready_for(method, self.prepared) and self._worn > WORN:
+        if self.prepared is not None and not defer and ready_for(method, prepared=self.prepared) and self._worn > WORN:
             here = self.prepare(memory_mib=memory_mib)
             new = here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
             return replace(new, receipts=(*new.receipts[:-1], _with_cost(new.receipts[-1], here.prepared)))
@@ -131,15 +137,17 @@ class Run:
             recipe=self.recipe,
             defer=defer,
             memory_mib=memory_mib,
-            **(ready_for(method, self.prepared) | options),
+            **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
         )
+        trained = done.checkpoints is not None
         return replace(
             self,
             model=done.model,
             graph=done.graph,
             metrics=self._scores(done),
-            receipts=(*self.receipts, done.receipt),
+            receipts=(*self.receipts, done.receipt if trained else _with_memory(done.receipt, self.checkpoints)),
             prepared=done.prepared if defer else self._aged(done, memory_mib),
+            checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
         )
 
     def _scores(self, done: Unlearned) -> dict[str, float]:
@@ -282,7 +290,8 @@ class Run:
             requests = [Request.from_dict(receipt.request) for receipt in receipts]
             module = _module(path, config["model"], model)
             prepared = Prepared.from_files(files) if "prepared.json" in files else None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as error:
+            states = read_checkpoints(files) if "checkpoints.json" in files else ()
+        except (*MALFORMED, SafetensorError, RequestError, MethodError) as error:
             raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
             raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
@@ -312,6 +321,7 @@ class Run:
             prepared=prepared and prepared.on(graph, loss, forward),
             loss=loss,
             forward=forward,
+            checkpoints=states,
         )
 
     def _files(self) -> dict[str, bytes]:
@@ -345,6 +355,8 @@ class Run:
         }
         if self.prepared is not None:
             files |= self.prepared.to_files()
+        if self.checkpoints:
+            files |= write_checkpoints(self.checkpoints)
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
@@ -356,6 +368,15 @@ def _with_cost(receipt: Receipt, state: Prepared | None) -> Receipt:
     seconds = receipt.seconds | {"prepare": state.seconds, "total": receipt.seconds["total"] + state.seconds}
     told = {"prepared": f"anew for this request, {state.passes} passes"}
     return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes, details=receipt.details | told)
+
+
+def _with_memory(receipt: Receipt, kept: tuple[Checkpoint, ...]) -> Receipt:
+    """The receipt of a run that keeps checkpoints as they were."""
+    if not kept:
+        return receipt
+    which = f"{'checkpoint' if len(kept) == 1 else 'checkpoints'} of epoch {', '.join(str(c.epoch) for c in kept)}"
+    note = f"the run keeps the {which}, trained on what was removed: what is kept for replay still remembers it"
+    return replace(receipt, warnings=[*receipt.warnings, note])
 
 
 def _graph(path: Path, known: dict[str, Any], given: Data | None, root: str | Path | None) -> Data:

@@ -1,12 +1,15 @@
 """Train a model from scratch by a recipe that can be repeated exactly."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.fitting import Progress, Recipe, fit, reinitialise, seeded
+from unweave.checkpoints import resume_at, train_through
+from unweave.errors import ModelError
+from unweave.fitting import Adam, Progress, Recipe, reinitialise, seeded
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
 from unweave.metrics import score
@@ -40,6 +43,7 @@ def train(
     lr: float = 0.01,
     weight_decay: float | None = None,
     forgettable: bool = False,
+    checkpoints: Sequence[float] = (),
     loss: Loss = cross_entropy,
     forward: Forward = call,
     progress: Progress | None = None,
@@ -58,6 +62,8 @@ def train(
         weight_decay: Adam's weight decay; 1e-4 by default. For a forgettable model 1e-2, unless 3e-2, 3e-3 or 1e-3
             does clearly better on the validation nodes.
         forgettable: Go on to a minimum of the objective, so that the model can forget almost as if retrained.
+        checkpoints: Shares of the training that ``replay`` may be asked to do again, e.g. ``(0.05, 0.1, 0.2)``: the run
+            keeps the state from which each begins. A state takes three times the weights, and remembers the graph.
         loss: Per-node loss.
         forward: How to call the model on a graph, when not as ``model(x, edge_index[, edge_weight])``.
         progress: Called with (done, total) as the work goes on.
@@ -65,6 +71,7 @@ def train(
     Returns:
         A run: the model, the graph, the recipe and its scores, ready to be saved or to forget.
     """
+    _check_shares(checkpoints)
     check_data(data)
     check_model(model, data, trained=False)
     device = data.x.device
@@ -75,24 +82,40 @@ def train(
         chosen = _choose_decay(model, data, Recipe(seed, epochs, lr, 0.0, True), loss, forward)
     else:
         chosen = ORDINARY_DECAY if weight_decay is None else weight_decay
-    return _fit(model, data, Recipe(seed, epochs, lr, chosen, forgettable), loss, forward, progress)
+    return _fit(model, data, Recipe(seed, epochs, lr, chosen, forgettable), loss, forward, checkpoints, progress)
+
+
+def _check_shares(shares: Sequence[float]) -> None:
+    if not (isinstance(shares, Sequence) and all(isinstance(s, int | float) and 0 < s < 1 for s in shares)):
+        raise ModelError(
+            f"checkpoints must be shares of the training above 0 and below 1, e.g. (0.05, 0.2), got {shares!r}; the "
+            "whole training can always be replayed"
+        )
 
 
 def _fit(
-    model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward, progress: Progress | None = None
+    model: nn.Module,
+    data: Data,
+    recipe: Recipe,
+    loss: Loss,
+    forward: Forward,
+    shares: Sequence[float] = (),
+    progress: Progress | None = None,
 ) -> Run:
     meter = Meter(data.x.device)
     objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
     if recipe.forgettable:
         refuse_no_decay(objective)
     total = recipe.epochs + (POLISH if recipe.forgettable else 0)
+    tell = None if progress is None else lambda done, _: progress(done, total)
+    trainer = Adam(recipe.lr, objective.decay, loss, forward, meter, tell)
+    stops = sorted({resume_at(share, recipe.epochs) for share in shares} - {0})
     with seeded(recipe.seed, meter.device), meter.phase("train"):
-        reinitialise(model)
-        tell = None if progress is None else lambda done, _: progress(done, total)
-        fit(model, objective, lr=recipe.lr, epochs=recipe.epochs, progress=tell)
+        *kept, _ = train_through(trainer, model, data, None, [*stops, recipe.epochs])
+    run = Run(model, data, recipe, {}, loss=loss, forward=forward, checkpoints=tuple(kept))
     if not recipe.forgettable:
         metrics = score(model, data, loss, forward)
-        return Run(model, data, recipe, metrics | {"train_seconds": meter.seconds["train"]}, loss=loss, forward=forward)
+        return replace(run, metrics=metrics | {"train_seconds": meter.seconds["train"]})
     ordinary = copy.deepcopy(model)
     with meter.phase("polish"):
         tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
@@ -113,7 +136,7 @@ def _fit(
         "train_seconds": meter.seconds["train"],
         "polish_seconds": meter.seconds["polish"],
     }
-    return Run(model, data, recipe, metrics, prepared=prepared, loss=loss, forward=forward)
+    return replace(run, metrics=metrics, prepared=prepared)
 
 
 def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:

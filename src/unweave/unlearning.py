@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.blocks import Blocks
+from unweave.checkpoints import Checkpoint
 from unweave.deferral import forget_locally
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
 from unweave.fitting import Recipe
@@ -46,6 +47,8 @@ class Unlearned:
         receipt: What was done, how well and at what cost.
         prepared: The state that was given, for the new model: give it with the next request.
         outputs: Outputs of the new model for all nodes of the remaining graph; none after a deferred request.
+        checkpoints: The states of training that go with the new model, where the method trained it; give them to
+            the next ``replay``. ``None`` where it left those there are as they were.
     """
 
     model: nn.Module
@@ -53,6 +56,7 @@ class Unlearned:
     receipt: Receipt
     prepared: Prepared | None = None
     outputs: Tensor | None = None
+    checkpoints: tuple[Checkpoint, ...] | None = None
 
     @property
     def data(self) -> Data:
@@ -222,7 +226,7 @@ def unlearn(
     aged = None
     if isinstance(ready, Prepared):
         aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
-    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach())
+    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints)
 
 
 def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:

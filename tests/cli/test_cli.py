@@ -89,6 +89,35 @@ def test_options_of_a_method(folder: Path) -> None:
     assert json.loads(done.stdout)["receipt"]["solve"]["settings"] == {"scale": 300, "iterations": 20}
 
 
+def test_checkpoints_are_kept_shown_and_replayed(tmp_path: Path) -> None:
+    made = ("train", "--data", "demo", "--model", "gcn", "--epochs", 20)
+    done = unweave(*made, "--checkpoints", "0.1, 0.5", "--out", tmp_path / "a")
+    assert done.exit_code == 0, done.stderr
+    size = sum((tmp_path / "a" / f"checkpoints.{kind}").stat().st_size for kind in ("json", "safetensors"))
+    words = f"2 (epoch 10, 18 of 20), {size / 2**20:.2g} MiB on disk"
+    assert f"checkpoints: {words}" in done.stdout
+    assert words in unweave("show", tmp_path / "a").stdout
+    kept = {"epochs": [10, 18], "bytes": size}
+    assert json.loads(unweave("show", tmp_path / "a", "--json").stdout)["checkpoints"] == kept
+
+    request = ("--forget", "edges:0.05", "--method", "replay")
+    done = unweave("forget", tmp_path / "a", *request, "-o", "share=0.1", "--out", tmp_path / "b")
+    assert done.exit_code == 0, done.stderr
+    assert "replay (resumed at 18, epochs 2, of 20" in done.stdout
+    assert "still remembers" in done.stdout
+    assert json.loads(unweave("show", tmp_path / "b", "--json").stdout)["checkpoints"]["epochs"] == [10, 18]
+    for share, says in ((0.6, "no checkpoint lies before"), (2, "share must be"), ("x", "share must be")):
+        refused(unweave("forget", tmp_path / "a", *request, "-o", f"share={share}", "--out", tmp_path / "c"), says)
+
+    done = unweave(*made, "--out", tmp_path / "bare", "--json")
+    assert json.loads(done.stdout)["checkpoints"] == {"epochs": [], "bytes": 0}
+    assert "checkpoints" not in unweave("show", tmp_path / "bare").stdout
+    refused(unweave("forget", tmp_path / "bare", *request, "--out", tmp_path / "c"), "unweave train --checkpoints")
+    refused(unweave(*made, "--checkpoints", "5%", "--out", tmp_path / "c"), "write shares as 0.05,0.2", code=2)
+    refused(unweave(*made, "--checkpoints", "5,10", "--out", tmp_path / "c"), "above 0 and below 1")
+    assert not (tmp_path / "c").exists()
+
+
 def test_refusals_leave_everything_as_it_was(folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     run, out = folder / "a", folder / "never"

@@ -79,6 +79,18 @@ def test_controls_are_added_and_a_failing_method_is_counted() -> None:
     assert [r["method"] for r in result.rows] == ["none", "finetune", "refuses", "retrain", OTHER_SEED]
 
 
+def test_replay_finds_its_checkpoints_and_from_the_start_it_is_retraining() -> None:
+    methods = ["replay(share=0.25)", "replay(share=0.5)", "replay(share=1)"]
+    found = uw.compare(graphs, small, "edges:0.1,nodes:0.05", methods=methods, seeds=1, epochs=20)
+    rows = [found.row(name) for name in methods]
+    assert [row["failures"] for row in rows] == [0, 0, 0]
+    assert [row["passes_mean"] - found.row("none")["passes_mean"] for row in rows] == [10, 20, 40]
+    assert rows[2]["gap_closed_mean"] == 1
+    assert rows[0]["gap_closed_mean"] < 1
+    with pytest.raises(uw.MethodError, match="share must be"):
+        uw.compare(graphs, small, "edges:0.1", methods=["replay(share=5)"], seeds=1)
+
+
 def test_bad_arguments() -> None:
     with pytest.raises(uw.MethodError, match="unknown method"):
         uw.compare("demo", "gcn", "edges:0.1", methods=["gift"])

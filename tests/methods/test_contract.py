@@ -48,6 +48,29 @@ class TestRetrain(MethodContract):
     options: ClassVar = {"epochs": 15}
 
 
+class TestReplay(MethodContract):
+    method = "replay"
+    options: ClassVar = {"share": 0.25}
+
+    def deploy(self, data: Data) -> tuple[nn.Module, uw.Recipe]:
+        run = uw.train(self.model(data), data, seed=3, epochs=40, weight_decay=1e-3, checkpoints=(0.25, 0.1))
+        self.checkpoints = run.checkpoints
+        return run.model, run.recipe
+
+    def forget(
+        self, model: nn.Module, data: Data, recipe: uw.Recipe, request: uw.Request | None = None
+    ) -> uw.Unlearned:
+        how = uw.methods.Replay.from_recipe(recipe, checkpoints=self.checkpoints, **self.options)
+        return uw.unlearn(
+            model, data, request or self.request(data), how, weight_decay=recipe.weight_decay, recipe=recipe
+        )
+
+
+class TestReplayFromTheStart(MethodContract):
+    method = "replay"
+    options: ClassVar = {"share": 1}
+
+
 class TestFinetune(MethodContract):
     method = "finetune"
     options: ClassVar = {"epochs": 4}

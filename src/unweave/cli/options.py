@@ -13,6 +13,7 @@ from unweave.models import MODELS
 from unweave.request import Request
 
 __all__ = [
+    "Checkpoints",
     "DataName",
     "Device",
     "Epochs",
@@ -37,6 +38,10 @@ Epochs = Annotated[int, typer.Option(help="Full-batch epochs of Adam.", min=1)]
 LearningRate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay; 1e-4, or chosen on validation if forgettable.")]
 Forgettable = Annotated[bool, typer.Option("--forgettable", help="Train to a minimum, so that the model can forget.")]
+Checkpoints = Annotated[
+    str,
+    typer.Option(help="Shares of the training that replay may do again, e.g. 0.05,0.2; a state is kept for each."),
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Root = Annotated[Path | None, typer.Option(help="Data folder; by default UNWEAVE_DATA, then the cache folder.")]
 MemoryMib = Annotated[

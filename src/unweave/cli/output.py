@@ -14,11 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from unweave.checkpoints import Checkpoint, write_checkpoints
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
 
 __all__ = [
+    "checkpoint_sizes",
     "comparison_table",
+    "describe_checkpoints",
     "drawable",
     "out",
     "print_json",
@@ -80,6 +83,19 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(1) from None
 
     return wrapped
+
+
+def checkpoint_sizes(checkpoints: tuple[Checkpoint, ...]) -> dict[str, Any]:
+    """The epochs of checkpoints, and their bytes on disk."""
+    size = sum(len(content) for content in write_checkpoints(checkpoints).values()) if checkpoints else 0
+    return {"epochs": [state.epoch for state in checkpoints], "bytes": size}
+
+
+def describe_checkpoints(checkpoints: tuple[Checkpoint, ...], epochs: int) -> str:
+    """The same in words."""
+    found = checkpoint_sizes(checkpoints)
+    which = ", ".join(str(epoch) for epoch in found["epochs"])
+    return f"{len(checkpoints)} (epoch {which} of {epochs}), {found['bytes'] / 2**20:.2g} MiB on disk"
 
 
 def split_methods(text: str) -> list[str]:

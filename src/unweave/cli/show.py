@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Json, Root
-from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.output import checkpoint_sizes, describe_checkpoints, print_json, reports_errors, say
 from unweave.run import Run
 
 __all__ = ["show"]
@@ -27,6 +27,7 @@ def show(
                 "data": opened.data.get("name"),
                 "recipe": asdict(opened.recipe),
                 "metrics": dict(opened.metrics),
+                "checkpoints": checkpoint_sizes(opened.checkpoints),
                 "receipts": [receipt.to_dict() for receipt in opened.receipts],
             }
         )
@@ -44,6 +45,8 @@ def show(
     )
     scores = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items())
     say(f"{'Scores':<11}" + (scores or "not taken"))
+    if opened.checkpoints:
+        say(f"{'Kept':<11}checkpoints: {describe_checkpoints(opened.checkpoints, recipe.epochs)}")
     waiting = f", {opened.pending} of them unverified: run `unweave verify {run}`" if opened.pending else ""
     say(f"{'Requests':<11}{len(opened.receipts)}{waiting}")
     for number, receipt in enumerate(opened.receipts, start=1):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import (
+    Checkpoints,
     DataName,
     Device,
     Epochs,
@@ -17,7 +18,14 @@ from unweave.cli.options import (
     Seed,
     WeightDecay,
 )
-from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.output import (
+    checkpoint_sizes,
+    describe_checkpoints,
+    print_json,
+    progress_bar,
+    reports_errors,
+    say,
+)
 from unweave.data import load
 from unweave.errors import ModelError, RunError
 from unweave.meter import find_device
@@ -37,6 +45,7 @@ def train(
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,
+    checkpoints: Checkpoints = "",
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder when it exists.")] = False,
@@ -47,6 +56,7 @@ def train(
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     if model not in MODELS:
         raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
+    shares = _read_shares(checkpoints)
     where = find_device(device)
     graph = load(data, seed=seed, root=root).to(where)
     module = build(model, graph.num_features, graph.num_classes, forgettable=forgettable).to(where)
@@ -59,11 +69,13 @@ def train(
             lr=lr,
             weight_decay=weight_decay,
             forgettable=forgettable,
+            checkpoints=shares,
             progress=progress,
         )
     run.save(out, overwrite=overwrite)
     if json:
-        print_json({"run": str(out), "metrics": dict(run.metrics)})
+        kept = checkpoint_sizes(run.checkpoints)
+        print_json({"run": str(out), "metrics": dict(run.metrics), "checkpoints": kept})
     else:
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
         say(f"trained {model} on {data}: {scores}")
@@ -76,4 +88,13 @@ def train(
                 f"validation F1 {found['val_f1_before_polish']:.3f} → {found['val_f1']:.3f}, "
                 f"weight decay {run.recipe.weight_decay:g}; {reached}"
             )
+        if run.checkpoints:
+            say(f"checkpoints: {describe_checkpoints(run.checkpoints, epochs)}")
         say(f"wrote {out}")
+
+
+def _read_shares(text: str) -> list[float]:
+    try:
+        return [float(share) for share in text.split(",")] if text.strip() else []
+    except ValueError as error:
+        raise typer.BadParameter(f"cannot read --checkpoints {text!r}; write shares as 0.05,0.2") from error

@@ -21,6 +21,7 @@ from unweave.fitting import Recipe
 from unweave.graph import remove
 from unweave.methods import Method
 from unweave.methods.registry import make, parse, ready_for
+from unweave.methods.replay import Replay
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
 from unweave.receipt import Receipt
@@ -159,8 +160,10 @@ class Setting:
         return train(self._model(data), data, **options).recipe.weight_decay
 
     def train(self, data: Data, recipe: Recipe) -> Run:
-        """A model trained by a recipe."""
-        return train(self._model(data), data, **asdict(recipe))
+        """A model trained by a recipe, with the checkpoints that the methods under test replay from."""
+        named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
+        shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
+        return train(self._model(data), data, checkpoints=shares, **asdict(recipe))
 
     def _model(self, data: Data) -> nn.Module:
         classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
@@ -173,8 +176,8 @@ class Setting:
         how = self.methods.get(name, name)
         if isinstance(how, str):
             named, given = parse(how)
-            options = ready_for(named, run.prepared) | given | ({} if seconds is None else {"seconds": seconds})
-            how = make(named, options, run.recipe)
+            kept = ready_for(named, prepared=run.prepared, checkpoints=run.checkpoints)
+            how = make(named, kept | given | ({} if seconds is None else {"seconds": seconds}), run.recipe)
         start = perf_counter()
         model = how.setup(run.model, run.data, run.recipe)
         prepared = perf_counter() - start if model is not run.model else 0.0

@@ -10,6 +10,7 @@ from unweave.methods.lbfgs import LBFGS
 from unweave.methods.none import Nothing
 from unweave.methods.published import GIFPublished
 from unweave.methods.registry import available, make, register
+from unweave.methods.replay import Replay
 from unweave.methods.retrain import Retrain
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Nothing",
     "Outcome",
     "Problem",
+    "Replay",
     "Retrain",
     "available",
     "make",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
+from unweave.checkpoints import Checkpoint
 from unweave.errors import DivergenceError
 from unweave.fitting import Recipe
 from unweave.graph import Removal
@@ -198,6 +199,8 @@ class Outcome:
             and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
+        checkpoints: States of training that go with the new parameters, none where it began anew; ``None`` for a
+            method that knows nothing of training and leaves them as they are.
     """
 
     theta: Tensor
@@ -209,6 +212,7 @@ class Outcome:
     checked: bool = False
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
+    checkpoints: tuple[Checkpoint, ...] | None = None
 
 
 @dataclass(frozen=True)

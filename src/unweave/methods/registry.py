@@ -88,10 +88,10 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def ready_for(method: str | Method, prepared: object) -> dict[str, Any]:
-    """``{"prepared": prepared}`` for a method, given by name, that takes it."""
-    takes = isinstance(method, str) and method in available() and "prepared" in _METHODS[method].__dataclass_fields__
-    return {"prepared": prepared} if takes and prepared is not None else {}
+def ready_for(method: str | Method, **kept: object) -> dict[str, Any]:
+    """Of what a run keeps (``prepared``, ``checkpoints``), what a method, given by name, takes."""
+    takes = _METHODS[method].__dataclass_fields__ if isinstance(method, str) and method in available() else {}
+    return {name: value for name, value in kept.items() if name in takes and value is not None}
 
 
 def _load_entry_points() -> None:

@@ -33,7 +33,8 @@ class Retrain(Method):
         disturbed: Relative size of a random disturbance of the initial weights. One part in a thousand gives the
             chaos floor: the part of the gap to a retrained model that is the luck of one training path.
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
-            have been erased (NaN), and the remaining graph, it draws new weights and trains in place.
+            have been erased (NaN), and the remaining graph, it draws new weights and trains in place. A
+            :class:`~unweave.Trainer` is one, where ``start`` and ``until`` have defaults.
     """
 
     name: ClassVar[str] = "retrain"
@@ -42,7 +43,7 @@ class Retrain(Method):
     lr: float = 0.01
     forgettable: bool = False
     disturbed: float = 0.0
-    trainer: Callable[[nn.Module, Data], None] | None = None
+    trainer: Callable[[nn.Module, Data], object] | None = None
 
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf):
@@ -77,7 +78,7 @@ class Retrain(Method):
                 if self.forgettable:
                     spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
-        return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()))
+        return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=())
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":

@@ -1,0 +1,159 @@
+"""Replay the end of training on the remaining graph, from a checkpoint of the first one."""
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from unweave.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
+from unweave.errors import MethodError
+from unweave.fitting import Adam, Recipe, refuse_spoilt, seeded, spoil
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import register
+from unweave.models.shards import Shards
+from unweave.objective import flatten
+from unweave.polishing import POLISH, polish_objective
+
+__all__ = ["Replay"]
+
+
+@register
+@dataclass(frozen=True)
+class Replay(Method):
+    """Put weights, optimiser and random numbers back to a checkpoint and train to the end without the removed data.
+
+    Nothing of what happened after the checkpoint is left, and the luck of the training path is kept: dropout draws what
+    it drew. What the checkpoint saw before is not forgotten. Replaying everything is ``retrain``, to the bit. A
+    forgettable model is polished again afterwards, which costs it more than the epochs do.
+
+    Attributes:
+        share: How much of the training to do again: it resumes at the latest checkpoint before the last ``share``. 1
+            starts anew and needs none.
+        checkpoints: The states there are; those of the run, where it is the run that forgets.
+        epochs: Epochs of the whole training.
+        lr: Learning rate of full-batch Adam.
+        forgettable: Polish to a minimum afterwards, as a forgettable model was.
+        trainer: Your own training, instead of ``lr`` and ``forgettable``: a :class:`~unweave.Trainer`.
+    """
+
+    name: ClassVar[str] = "replay"
+    retrains: ClassVar[bool] = True
+    share: float = 0.2
+    checkpoints: Sequence[Checkpoint] = ()
+    epochs: int = 100
+    lr: float = 0.01
+    forgettable: bool = False
+    trainer: Trainer | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.share, int | float) and 0 < self.share <= 1):
+            raise MethodError(f"share must be above 0 and at most 1, which is the whole training, got {self.share!r}")
+        if not (type(self.epochs) is int and self.epochs >= 1 and 0 < self.lr < math.inf):
+            raise MethodError(f"epochs must be a whole number and lr positive, got {self.epochs!r} and {self.lr!r}")
+        if self.trainer is not None and not callable(self.trainer):
+            raise MethodError(
+                f"trainer must be a function of (model, data, start, until), got {type(self.trainer).__name__}"
+            )
+        in_order(self.checkpoints)
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Train a copy of the model from the checkpoint to the end."""
+        model, meter = copy.deepcopy(problem.remaining.model), problem.meter
+        if isinstance(model, Shards) and self.trainer is None:
+            raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
+        known = in_order(self.checkpoints)
+        start = self._start(known)
+        at = 0 if start is None else start.epoch
+        kept = tuple(state for state in known if state.epoch <= at)
+        stops = [*(state.epoch for state in known if state.epoch > at), self.epochs]
+        details: dict[str, Any] = {"resumed_at": at, "epochs": self.epochs - at, "of": self.epochs}
+        with seeded(problem.seed, meter.device):
+            *made, _ = train_through(self._trainer(problem, model), model, problem.removal.data, start, stops)
+            if self.trainer is not None:
+                meter.passes += 2 * (self.epochs - at)
+                details["trainer"] = getattr(self.trainer, "__qualname__", type(self.trainer).__name__)
+                refuse_spoilt(
+                    model,
+                    "trainer= is given a model whose weights were erased; it must restore the state it is given "
+                    "(start.restore), or draw weights anew where that is None, and train that model in place",
+                )
+            else:
+                details["lr"] = self.lr
+                if self.forgettable:
+                    spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
+                    details |= {"polished": True, "evaluations": spent["evaluations"]}
+        return Outcome(
+            flatten(model),
+            details=details,
+            buffers=dict(model.named_buffers()),
+            nearness=self._nearness(at),
+            warnings=_memories(start, kept, self.epochs, meter.device.type),
+            checkpoints=(*kept, *made),
+        )
+
+    def _trainer(self, problem: Problem, model: nn.Module) -> Trainer:
+        if self.trainer is not None:
+            spoil(model)
+            return self.trainer
+        here = problem.remaining
+        return Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
+
+    def _start(self, known: tuple[Checkpoint, ...]) -> Checkpoint | None:
+        """The latest checkpoint that the share to be replayed lies behind; ``None`` for the start of training."""
+        if known and known[-1].epoch >= self.epochs:
+            raise MethodError(
+                f"there is a checkpoint of epoch {known[-1].epoch}, but training has epochs={self.epochs}; give the "
+                "recipe= (or epochs=) of the training that made it"
+            )
+        wanted = resume_at(self.share, self.epochs)
+        behind = [state for state in known if state.epoch <= wanted]
+        if behind or wanted == 0:
+            return behind[-1] if behind else None
+        if not known:
+            raise MethodError(
+                "there is no checkpoint to replay from; train with checkpoints=(0.05, 0.2) (unweave train "
+                "--checkpoints 0.05,0.2) and give them as checkpoints=run.checkpoints where no run does, replay from "
+                "the start (share=1), or use another method"
+            )
+        there = ", ".join(f"{state.epoch} (share={1 - state.epoch / self.epochs:.3g})" for state in known)
+        raise MethodError(
+            f"no checkpoint lies before the last {self.share:.3g} of {self.epochs} epochs; there are those of epoch "
+            f"{there}. Use one of these shares, or share=1 to start anew"
+        )
+
+    def _nearness(self, at: int) -> str:
+        if at == 0:
+            return "this is the retrained model itself"
+        return (
+            f"the last {self.epochs - at} of {self.epochs} epochs were trained again without what was removed; the "
+            f"{at} before them had seen it. The distance to a retrained model was not measured here; unweave.compare "
+            "measures it"
+        )
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Replay":
+        """Replay by the recipe of the first training."""
+        return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
+
+
+def _memories(start: Checkpoint | None, kept: tuple[Checkpoint, ...], epochs: int, device: str) -> tuple[str, ...]:
+    """What still remembers, and where chance went another way."""
+    if start is None:
+        return ()
+    notes = []
+    if start.epoch > 0:
+        others = ", ".join(str(state.epoch) for state in kept[:-1])
+        notes.append(
+            f"the checkpoint of epoch {start.epoch} of {epochs}, from which training went on, was trained on what this "
+            "request removed, and on what other requests removed since it was made: it still remembers that, and the "
+            "model may" + (f". So do the checkpoints before it (epoch {others})" if others else "")
+        )
+    if start.device != device:
+        notes.append(
+            f"the checkpoint was made on {start.device} and replayed on {device}, whose random numbers are others: "
+            "dropout does not draw what it drew"
+        )
+    return tuple(notes)
