@@ -139,9 +139,10 @@ class GaussNewton(Curvature):
         torch drops the second derivative of a ``once_differentiable`` function without a word where another
         path leads to θ, and the products would be wrong.
         """
-        generator = torch.Generator().manual_seed(0)
+        device = self._outputs.device
+        generator = torch.Generator(device).manual_seed(0)
         u, v = (
-            torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.detach())
+            torch.randn(t.shape, generator=generator, dtype=t.dtype, device=device)
             for t in (self._outputs, self._point.theta)
         )
         pushed, pulled = self.push(v), self.pull(u)

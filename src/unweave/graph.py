@@ -127,39 +127,42 @@ def remove(data: Data, request: Request) -> Removal:
     request = canonical(request, data, undirected)
     nodes = torch.tensor(request.nodes, dtype=torch.long, device=device)
     gone = mask_of(nodes, size)
-    row, col = data.edge_index
-    drop = gone[row] | gone[col] | named_edges(data, request, undirected)
+    drop = named_edges(data, request, undirected)
+    if request.nodes:
+        row, col = data.edge_index
+        drop |= gone[row] | gone[col]
+    dropped = _ids(drop)
 
-    x = data.x
-    feature_nodes = torch.zeros(size, dtype=torch.bool, device=device)
+    x, feature_nodes = data.x, nodes[:0]
     if request.nodes or request.features:
         x = x.clone()
         x[nodes] = 0
         for node, columns in request.features.items():
             x[node, slice(None) if columns == ALL else list(columns)] = 0
         derive(x, data.x)
-        rows = torch.tensor([*request.nodes, *request.features], dtype=torch.long, device=device)
-        feature_nodes[rows] = (x[rows] != data.x[rows]).flatten(1).any(dim=1)
+        rows = torch.tensor(sorted({*request.nodes, *request.features}), dtype=torch.long, device=device)
+        feature_nodes = rows[(x[rows] != data.x[rows]).flatten(1).any(dim=1)]
 
-    unlabelled = gone | mask_of(torch.tensor(request.labels, dtype=torch.long, device=device), size)
-    in_use = torch.stack([data[name] for name in MASKS if data.get(name) is not None]).any(dim=0)
-    label_nodes = unlabelled & in_use
-    if not (bool(drop.any()) or bool(feature_nodes.any()) or bool(label_nodes.any())):
+    unlabelled, label_nodes = gone, nodes[:0]
+    if request.nodes or request.labels:
+        unlabelled = gone | mask_of(torch.tensor(request.labels, dtype=torch.long, device=device), size)
+        in_use = torch.stack([data[name] for name in MASKS if data.get(name) is not None]).any(dim=0)
+        label_nodes = _ids(unlabelled & in_use)
+    if not (dropped.numel() or feature_nodes.numel() or label_nodes.numel()):
         raise EmptyRequestError(
             f"the graph no longer holds anything of this request ({request.describe()}): "
             "the edges, features and labels it names are already gone; there is nothing to forget"
         )
-    edges = data.edge_index[:, drop]
     touched = unlabelled | mask_of(torch.tensor(list(request.features), dtype=torch.long, device=device), size)
     touched[request.pairs.to(device).flatten()] = True
     return Removal(
         request=request,
         graph=remaining(data, x, ~drop, gone, unlabelled),
         undirected=undirected,
-        edges=edges,
+        edges=data.edge_index.index_select(1, dropped),
         nodes=nodes,
-        features=_ids(feature_nodes),
-        labels=_ids(label_nodes),
+        features=feature_nodes,
+        labels=label_nodes,
         touched=touched,
     )
 
@@ -186,15 +189,15 @@ def influenced_region(data: Data, removal: Removal, reach: Reach) -> Region:
     mask = mask_of(removal.features, size) | mask_of(removal.nodes, size)
     if reach.normalised:
         mask[removal.edges.flatten()] = True
-    sizes = [int(mask.sum())]
+    sizes = [mask.sum()]
     for step in range(reach.steps):
         reached = mask.clone()
         reached[target[mask[source]]] = True
         if step == 0:
             reached[receivers] = True
-        sizes.append(int(reached.sum()) - int(mask.sum()))
+        sizes.append(reached.sum() - mask.sum())
         mask = reached
-    return Region(mask, tuple(sizes), reach)
+    return Region(mask, tuple(torch.stack(sizes).tolist()), reach)
 
 
 def hops_from(data: Data, start: Tensor, flow: str) -> Tensor:
@@ -292,7 +295,8 @@ def remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Ten
     """A shallow copy of ``data`` in which only what changes is new memory."""
     left = copy.copy(data)
     of_nodes, of_edges = attributes(data)
-    kept = keep.nonzero().flatten()
+    kept = _ids(keep)
+    lost, deleted = torch.stack([unlabelled.any(), gone.any()]).tolist()
     if kept.numel() < keep.numel():
         for key in of_edges:
             value = data[key]
@@ -307,13 +311,13 @@ def remaining(data: Data, x: Tensor, keep: Tensor, gone: Tensor, unlabelled: Ten
             left[key] = [None if lost else entry for entry, lost in zip(value, gone.tolist(), strict=True)]
         elif key == "x":
             left.x = x
-        elif key in MASKS and bool(unlabelled.any()):
+        elif key in MASKS and lost:
             left[key] = value & ~unlabelled
-        elif key == "y" and bool(unlabelled.any()):
+        elif key == "y" and lost:
             left.y = value.clone()
             missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
             left.y[unlabelled] = missing
-        elif key not in MASKS and key != "y" and bool(gone.any()):
+        elif key not in MASKS and key != "y" and deleted:
             left[key] = value.clone()
             left[key][gone] = 0
     # PyG would otherwise infer the number of nodes from whatever tensor it finds first.

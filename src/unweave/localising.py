@@ -11,7 +11,7 @@ from unweave.budget import MIB, OverBudget, TensorBytes
 from unweave.errors import BudgetError, ModelError, UnweaveError
 from unweave.graph import attributes
 from unweave.halo import BORDERS, halo
-from unweave.locality import NOTHING_LESS, Locality, counted, setting_of
+from unweave.locality import NOTHING_LESS, Locality, counted, of_each, setting_of
 from unweave.losses import Loss
 from unweave.objective import Forward, Objective
 from unweave.reach import Reach, find_reach
@@ -43,7 +43,7 @@ def find_locality(objective: Objective) -> Locality:
     found = Locality(
         reach=reach,
         border="none",
-        setting=setting_of(model, objective.loss, objective.decay, forward),
+        setting=setting_of(model, objective.loss, of_each(model, objective.decay), forward),
         graph=view,
         functions=(objective.loss, forward),
         **counted(data.y[data.train_mask], objective.loss),
@@ -78,7 +78,7 @@ def find_locality_in_parts(
         found = Locality(
             reach=reach,
             border="none",
-            setting=setting_of(model, loss, decay, forward),
+            setting=setting_of(model, loss, of_each(model, decay), forward),
             graph=view,
             functions=(loss, forward),
             **counted(labels, loss),

@@ -23,7 +23,7 @@ from unweave.objective import Forward, Objective
 from unweave.reach import Reach
 from unweave.view import GraphView, Taken
 
-__all__ = ["Locality", "Pull", "counted", "local_pull", "setting_of"]
+__all__ = ["Locality", "Pull", "counted", "local_pull", "of_each", "setting_of"]
 
 
 NOTHING_LESS = "no prediction comes from less than the whole graph"
@@ -99,7 +99,7 @@ class Locality:
                     raise MethodError(
                         f"{key}= is not what it was when prepared= was made; give the same, or prepare anew"
                     )
-        for key, value in setting_of(model, loss, decay, forward).items():
+        for key, value in setting_of(model, loss, of_each(model, decay), forward).items():
             if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
 
@@ -204,12 +204,19 @@ def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:
     return {"training_nodes": labels.size(0), "classes": classes}
 
 
-def setting_of(model: nn.Module, loss: Loss, decay: Tensor, forward: Forward) -> dict[str, str]:
-    """What an objective is made of beside parameters and graph, in a form that can be stored and compared."""
+def setting_of(model: nn.Module, loss: Loss, decay: list[float], forward: Forward) -> dict[str, str]:
+    """What an objective is made of beside parameters and graph, in a form that can be stored and compared.
+
+    Args:
+        model: The module.
+        loss: Per-node loss.
+        decay: Weight decay of each parameter, as its type has it.
+        forward: How the module is called.
+    """
     return {
         "loss": _name(loss),
         "forward": _name(forward),
-        "weight_decay": str(_of_each(model, decay)),
+        "weight_decay": str(decay),
         "buffers": tensor_digest(model.named_buffers()),
         "model": document_digest([_plain(module) for module in model.modules()]),
     }
@@ -222,7 +229,7 @@ def _plain(module: nn.Module) -> dict[str, Any]:
     return {"type": type(module).__qualname__, **own}
 
 
-def _of_each(model: nn.Module, decay: Tensor) -> list[float]:
+def of_each(model: nn.Module, decay: Tensor) -> list[float]:
     """The weight decay of each parameter, which is the same for all its entries."""
     sizes = torch.tensor([0, *(parameter.numel() for parameter in model.parameters())])
     found: list[float] = decay[sizes.cumsum(0)[:-1].to(decay.device)].tolist()

@@ -35,6 +35,7 @@ __all__ = [
     "WeightDecay",
     "call",
     "decay_vector",
+    "decays",
     "duplicate",
     "flatten",
     "load_flat",
@@ -102,15 +103,21 @@ def load_flat(model: nn.Module, theta: Tensor) -> None:
 
 
 def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
-    """One weight decay per parameter.
+    """One weight decay per entry of the parameters.
 
     Args:
         model: The module.
         weight_decay: One number for all, or a mapping from parameter names or module prefixes
             (``{"conv1": 5e-4}``) to numbers; what is not named has none.
     """
+    values = decays(model, weight_decay)
+    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
+
+
+def decays(model: nn.Module, weight_decay: WeightDecay) -> dict[str, float]:
+    """The weight decay of each parameter, by name (:func:`decay_vector`)."""
+    names = [name for name, _ in model.named_parameters()]
     if isinstance(weight_decay, Mapping):
-        names = [name for name, _ in model.named_parameters()]
         for key in weight_decay:
             if not any(_under(name, key) for name in names):
                 raise ModelError(f"weight_decay names {key!r}, which is no parameter or module of the model: {names}")
@@ -119,10 +126,10 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
     else:
         if not hasattr(weight_decay, "__float__"):  # a string has none
             raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}")
-        values = {name: float(weight_decay) for name, _ in model.named_parameters()}
+        values = dict.fromkeys(names, float(weight_decay))
     if any(not 0 <= value < float("inf") for value in values.values()):
         raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
-    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
+    return values
 
 
 class Objective:

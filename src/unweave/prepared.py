@@ -18,7 +18,7 @@ from unweave.localising import find_locality
 from unweave.locality import NOTHING_LESS, Locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, duplicate, flatten
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, decays, duplicate, flatten
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 from unweave.view import GraphView
@@ -133,7 +133,7 @@ class Prepared:
             and self.pending is None
             and here.knows(data, loss, forward)
             and self.parameters == tensor_digest(model.named_parameters())
-            and here.setting == setting_of(model, loss, decay_vector(model, weight_decay), forward)
+            and here.setting == setting_of(model, loss, _decays(model, weight_decay), forward)
         )
 
     def to(self, device: torch.device) -> "Prepared":
@@ -188,6 +188,12 @@ class Prepared:
     def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
         """The same state for a graph that is known to be the one it belongs to; the same labels need no new count."""
         return replace(self, locality=self.locality and self.locality.on(data, loss, forward, recount=recount))
+
+
+def _decays(model: nn.Module, weight_decay: WeightDecay) -> list[float]:
+    """The weight decay of each parameter as a tensor of the parameters' type has it, without one."""
+    found = decays(model, weight_decay).values()
+    return [torch.tensor(value, dtype=p.dtype).item() for value, p in zip(found, model.parameters(), strict=True)]
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:

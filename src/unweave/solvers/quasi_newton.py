@@ -83,7 +83,8 @@ def minimise(
     def may_go_on() -> bool:
         return spent < (evaluations if taken else max(evaluations, FIRST))
 
-    while may_go_on() and float(gradient.norm()) > tolerance and value > lowest:
+    norm = float(gradient.norm())
+    while may_go_on() and norm > tolerance and value > lowest:
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
         length, accepted = 1.0, False
@@ -94,7 +95,7 @@ def minimise(
             fall, noise = height - value, torch.finfo(x.dtype).eps * abs(value)
             if abs(fall) <= noise:
                 fall = length * float((gradient + new) @ direction) / 2
-            if torch.isfinite(new.sum()) and fall <= SUFFICIENT * length * slope:
+            if fall <= SUFFICIENT * length * slope and math.isfinite(size := float(new.norm())):
                 accepted = True
                 break
             length *= _shrink(fall, length * slope)
@@ -104,13 +105,13 @@ def minimise(
             pairs.clear()
             continue
         s, y = candidate - x, new - gradient
-        bend = float(s @ y) / max(float(s @ s), 1e-300)
+        sy, ss, yy = torch.stack([s @ y, s @ s, y @ y]).tolist()
+        bend = sy / max(ss, 1e-300)
         smallest = bend if smallest is None else min(smallest, bend)
-        if float(s @ y) > 1e-8 * float(s.norm() * y.norm()):
+        if sy > 1e-8 * math.sqrt(ss) * math.sqrt(yy):
             pairs.add(s, y)
-        x, value, gradient = candidate, height, new
+        x, value, gradient, norm = candidate, height, new, size
         taken += 1
-    norm = float(gradient.norm())
     return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest)
 
 
