@@ -120,16 +120,21 @@ def request(models: tuple[str, ...], faster: float, share: float) -> Callable[[C
         found = {name: row(cell) for name, cell in good(cells).items() if name.split()[1] in models}
         if not found:
             return None
-        ups = {name: figures["faster_than_published"] for name, figures in found.items()}
+        fails = [name for name in found if row(cells[name], "gif-published").get("failure") is not None]
+        ups = {name: figures["faster_than_published"] for name, figures in found.items() if name not in fails}
         costs = {name: figures["cost"] for name, figures in found.items()}
-        slow = [f"{name} ({ups[name]:.1f})" for name in found if ups[name] < faster]
+        slow = [f"{name} ({ups[name]:.1f})" for name in ups if ups[name] < faster]
         dear = [f"{name} ({costs[name]:.0%})" for name in found if costs[name] > share]
-        same = [figures["faster_than_sped_up"] for figures in found.values()]
-        text = (
-            f"faster {summary(ups, '.1f', slow, len(found))} (than on the fast layers {number(min(same), '.1f')} … "
-            f"{number(median(same), '.1f')} … {number(max(same), '.1f')}); of retraining "
-            f"{summary(costs, '.1%', dear, len(found))}"
-        )
+        parts = []
+        if ups:
+            same = [found[name]["faster_than_sped_up"] for name in ups]
+            parts += [
+                f"faster {summary(ups, '.1f', slow, len(ups))} (than on the fast layers {number(min(same), '.1f')} … "
+                f"{number(median(same), '.1f')} … {number(max(same), '.1f')})"
+            ]
+        if fails:
+            parts += [f"the published procedure diverges in {len(fails)} cells ({', '.join(fails)})"]
+        text = "; ".join([*parts, f"of retraining {summary(costs, '.1%', dear, len(found))}"])
         return Line(text, not slow and not dear)
 
     return judge
