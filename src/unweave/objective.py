@@ -36,6 +36,7 @@ __all__ = [
     "duplicate",
     "flatten",
     "load_flat",
+    "trained",
     "unflatten",
 ]
 
@@ -75,22 +76,27 @@ def duplicate(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, shared)
 
 
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name; those with ``requires_grad=False`` are constants."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def flatten(model: nn.Module) -> Tensor:
-    """All parameters as one vector, in the order of ``named_parameters``."""
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    """All trained parameters as one vector, in the order of ``named_parameters``."""
+    return torch.cat([p.detach().reshape(-1) for p in trained(model).values()])
 
 
 def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
-    """A flat vector as the named parameters of ``model``."""
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    """A flat vector as the trained parameters of ``model``, by name."""
+    shapes = {name: parameter.shape for name, parameter in trained(model).items()}
     pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
     return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
 
 
 def load_flat(model: nn.Module, theta: Tensor) -> None:
-    """Write a flat vector back into the parameters of ``model``."""
+    """Write a flat vector back into the trained parameters of ``model``."""
     with torch.no_grad():
-        for parameter, piece in zip(model.parameters(), unflatten(model, theta).values(), strict=True):
+        for parameter, piece in zip(trained(model).values(), unflatten(model, theta).values(), strict=True):
             parameter.copy_(piece)
 
 
@@ -103,7 +109,7 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
             (``{"conv1": 5e-4}``) to numbers; what is not named has none.
     """
     if isinstance(weight_decay, Mapping):
-        names = [name for name, _ in model.named_parameters()]
+        names = list(trained(model))
         for key in weight_decay:
             if not any(_under(name, key) for name in names):
                 raise ModelError(f"weight_decay names {key!r}, which is no parameter or module of the model: {names}")
@@ -112,10 +118,10 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
     else:
         if not hasattr(weight_decay, "__float__"):  # a string has none
             raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}")
-        values = {name: float(weight_decay) for name, _ in model.named_parameters()}
+        values = {name: float(weight_decay) for name in trained(model)}
     if any(not 0 <= value < float("inf") for value in values.values()):
         raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
-    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
+    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in trained(model).items()])
 
 
 class Objective:
@@ -141,7 +147,7 @@ class Objective:
         self._targets: Tensor = data.y[self.nodes]
         self.mu: Tensor = decay * self.nodes.numel()
         self._caller = _Caller(model, forward)
-        self._shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self._shapes = {name: parameter.shape for name, parameter in trained(model).items()}
         self._recorded: Callable[[Tensor], tuple[Tensor, ...]] | None = None
         self._sweep = sweep_of(model, data) if forward is call else None
 

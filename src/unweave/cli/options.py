@@ -13,6 +13,7 @@ from unweave.models import MODELS
 from unweave.request import Request
 
 __all__ = [
+    "Certify",
     "DataName",
     "Device",
     "Epochs",
@@ -27,6 +28,7 @@ __all__ = [
     "Root",
     "Seed",
     "WeightDecay",
+    "read_promise",
     "request_reader",
 ]
 
@@ -37,6 +39,9 @@ Epochs = Annotated[int, typer.Option(help="Full-batch epochs of Adam.", min=1)]
 LearningRate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay; 1e-4, or chosen on validation if forgettable.")]
 Forgettable = Annotated[bool, typer.Option("--forgettable", help="Train to a minimum, so that the model can forget.")]
+Certify = Annotated[
+    str | None, typer.Option(help="EPS,DELTA: train for certified removal, e.g. 1,1e-5; for models linear in θ (sgc).")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Root = Annotated[Path | None, typer.Option(help="Data folder; by default UNWEAVE_DATA, then the cache folder.")]
 MemoryMib = Annotated[
@@ -48,6 +53,17 @@ Forget = Annotated[
     str | None, typer.Option("--forget", help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")
 ]
 RequestSeed = Annotated[int, typer.Option(help="Seed of the random request.", min=0)]
+
+
+def read_promise(text: str | None) -> tuple[float, float] | None:
+    """(ε, δ) as it is written on the command line."""
+    if text is None:
+        return None
+    try:
+        epsilon, delta = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"--certify {text} must be two numbers, ε and δ, e.g. 1,1e-5") from error
+    return epsilon, delta
 
 
 def request_reader(request: Path | None, forget: str | None, seed: int) -> Callable[[Data], Request]:

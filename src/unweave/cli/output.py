@@ -16,8 +16,10 @@ from rich.table import Table
 
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
+from unweave.run import Run
 
 __all__ = [
+    "certified_in_words",
     "comparison_table",
     "drawable",
     "out",
@@ -80,6 +82,16 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(1) from None
 
     return wrapped
+
+
+def certified_in_words(run: Run) -> str:
+    """What a certified run promises, and the noise that it takes."""
+    found = run.metrics
+    epsilon, delta = run.recipe.certify or (0.0, 0.0)
+    noise = f"; noise of {found['release_noise']:.2g} a parameter hides a residual within {found['tolerance']:.2g}"
+    return f"every model that `unweave forget` makes of this run is ({epsilon:g}, {delta:g})-certified removal" + (
+        noise if "release_noise" in found else ""
+    )
 
 
 def split_methods(text: str) -> list[str]:

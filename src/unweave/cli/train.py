@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import (
+    Certify,
     DataName,
     Device,
     Epochs,
@@ -16,8 +17,9 @@ from unweave.cli.options import (
     Root,
     Seed,
     WeightDecay,
+    read_promise,
 )
-from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.output import certified_in_words, print_json, progress_bar, reports_errors, say
 from unweave.data import load
 from unweave.errors import ModelError, RunError
 from unweave.meter import find_device
@@ -37,6 +39,7 @@ def train(
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,
+    certify: Certify = None,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder when it exists.")] = False,
@@ -47,6 +50,7 @@ def train(
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     if model not in MODELS:
         raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
+    promise = read_promise(certify)
     where = find_device(device)
     graph = load(data, seed=seed, root=root).to(where)
     module = build(model, graph.num_features, graph.num_classes, forgettable=forgettable).to(where)
@@ -59,6 +63,7 @@ def train(
             lr=lr,
             weight_decay=weight_decay,
             forgettable=forgettable,
+            certify=promise,
             progress=progress,
         )
     run.save(out, overwrite=overwrite)
@@ -67,6 +72,8 @@ def train(
     else:
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
         say(f"trained {model} on {data}: {scores}")
+        if promise is not None:
+            say(f"certified: {certified_in_words(run)}")
         if run.prepared is not None:
             found = run.metrics
             reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"

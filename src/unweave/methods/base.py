@@ -198,6 +198,8 @@ class Outcome:
             and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
+        certificate: What the method has proved about its answer, as receipts have it.
+        bent: Of a search for a minimum of L', the smallest curvature met along its steps and the gradient norm left.
     """
 
     theta: Tensor
@@ -209,6 +211,8 @@ class Outcome:
     checked: bool = False
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
+    certificate: dict[str, Any] | None = None
+    bent: tuple[float | None, float] | None = None
 
 
 @dataclass(frozen=True)
