@@ -85,13 +85,13 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def certified_in_words(run: Run) -> str:
-    """What a certified run promises, and the noise that it takes."""
-    found = run.metrics
+    """What a certified run promises, and the noise that its training took, where that is what was last done."""
     epsilon, delta = run.recipe.certify or (0.0, 0.0)
-    noise = f"; noise of {found['release_noise']:.2g} a parameter hides a residual within {found['tolerance']:.2g}"
-    return f"every model that `unweave forget` makes of this run is ({epsilon:g}, {delta:g})-certified removal" + (
-        noise if "release_noise" in found else ""
-    )
+    text = f"every model that `unweave forget` makes of this run is ({epsilon:g}, {delta:g})-certified removal"
+    noise, residual = (run.metrics.get(name) for name in ("release_noise", "tolerance"))
+    if noise is None or residual is None:
+        return text
+    return f"{text}; noise of {noise:.2g} a parameter hides a residual within {residual:.2g}"
 
 
 def split_methods(text: str) -> list[str]:
