@@ -160,6 +160,11 @@ class Objective:
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
 
     @property
+    def written_out(self) -> bool:
+        """Whether the model is one that is evaluated without autograd (:mod:`unweave.models.sweep`)."""
+        return self._sweep is not None
+
+    @property
     def stored_edges(self) -> int:
         """Stored edges of the graph."""
         return int(self.data.edge_index.size(1))

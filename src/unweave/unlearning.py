@@ -307,10 +307,12 @@ def _certificate(remaining: Objective, outcome: Outcome) -> dict[str, Any]:
         return outcome.certificate
     found: Linear | str | None = uncertified(remaining)
     if found is None:
+        passes = remaining.meter.passes
         with remaining.meter.phase("certify"):
             found = examine(remaining, outcome.theta)
             if isinstance(found, Linear):
-                return bounded(found, bound_of(found, outcome.theta), float(outcome.theta.norm()))
+                told = bounded(found, bound_of(found, outcome.theta), float(outcome.theta.norm()))
+                return told | {"passes": round(remaining.meter.passes - passes)}
     assert isinstance(found, str)
     return none(found) if outcome.bent is None else local(*outcome.bent, found)
 
