@@ -147,7 +147,8 @@ def test_a_request_in_bounded_memory_gives_the_same_model(run: uw.Run, demo: Dat
     for key in one.objective.keys() - {"loss"}:
         assert one.objective[key] == pytest.approx(other.objective[key], rel=1e-6, abs=1e-9)
     assert (one.removed, one.graph, one.region) == (other.removed, other.graph, other.region)
-    assert one.passes > other.passes, "halos overlap"
+    proof = (other.certificate or {}).get("passes", 0)  # only the whole graph is looked at for a certificate
+    assert one.passes > other.passes - proof, "halos overlap"
     assert (bounded.prepared is None) == (whole.prepared is None)
 
 

@@ -14,7 +14,7 @@ from unweave.experiments.results import Results
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "docs" / "forgettable.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "forgettable.md", ROOT / "docs" / "certificates.md"]
 """Pages written by hand; docs/results.md is generated and tested where it is made."""
 
 

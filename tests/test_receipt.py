@@ -24,7 +24,7 @@ def test_it_holds_everything(done: uw.Unlearned) -> None:
     assert set(document) == {
         "format", "request", "request_digest", "removed", "graph", "region", "method", "details", "solve", "objective",
         "residual_influence", "step_norm", "parameters", "seconds", "passes", "peak_mib", "seed", "environment",
-        "warnings", "nearness", "verified",
+        "warnings", "nearness", "verified", "certificate",
     }  # fmt: skip
     assert document["request_digest"] == uw.Request.from_dict(document["request"]).digest
     assert set(document["solve"]["settings"]) == {"damping", "tolerance", "iterations"}
@@ -45,6 +45,14 @@ def test_json_is_stable(done: uw.Unlearned) -> None:
     assert Receipt.from_json(text).to_json() == text
     with pytest.raises(uw.RunError, match="not a receipt"):
         Receipt.from_json('{"format": "else"}')
+
+
+def test_receipts_from_before_certificates_can_be_read(done: uw.Unlearned) -> None:
+    document = done.receipt.to_dict()
+    assert document.pop("certificate")["kind"] == "none"
+    old = Receipt.from_dict(document)
+    assert old.certificate is None
+    assert "Certified" not in str(old)
 
 
 def test_it_reads_well(done: uw.Unlearned) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
+from unweave.certificate import none
 from unweave.damping import least_damping
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError, RunError
 from unweave.locality import Locality, Pull, local_pull
@@ -132,6 +133,7 @@ def forget_locally(
         environment=environment(meter.device) | {"dtype": str(theta.dtype).removeprefix("torch.")},
         warnings=warnings,
         verified=False,
+        certificate=none("a deferred step is not looked at on the whole graph"),
     )
     return Deferred(new, after, receipt, now)
 

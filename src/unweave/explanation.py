@@ -27,7 +27,7 @@ from unweave.graph import hops_from
 from unweave.losses import Loss, binary_cross_entropy, cross_entropy
 from unweave.methods.base import Problem
 from unweave.methods.gif import GIF
-from unweave.objective import Forward, WeightDecay, call, unflatten
+from unweave.objective import Forward, WeightDecay, call, trained, unflatten
 from unweave.posing import meter_for, pose
 from unweave.request import Request
 from unweave.solvers import conjugate_gradients
@@ -286,7 +286,7 @@ def _by_parameter(problem: Problem, x: Tensor, steps: dict[str, Tensor]) -> list
     pieces = {key: unflatten(model, vector) for key, vector in moved.items()}
     return [
         {"name": name, "count": p.numel(), **{key: float(pieces[key][name].norm()) for key in moved}}
-        for name, p in model.named_parameters()
+        for name, p in trained(model).items()
     ]
 
 

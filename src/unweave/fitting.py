@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.accounting import check_promise
 from unweave.checkpoints import Checkpoint
 from unweave.errors import DivergenceError, MethodError, ModelError
 from unweave.losses import Loss
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective
+from unweave.objective import Forward, Objective, trained
 
 __all__ = ["Adam", "Progress", "Recipe", "fit", "reinitialise", "seeded"]
 
@@ -34,6 +35,8 @@ class Recipe:
         lr: Learning rate.
         weight_decay: Adam's ``weight_decay``, on every parameter.
         forgettable: Whether training ends at a minimum of the objective (:mod:`unweave.polishing`).
+        certify: (ε, δ) of a model trained for certified removal (:mod:`unweave.releasing`). It is trained to the
+            minimum whatever seed, epochs and learning rate are.
     """
 
     seed: int = 0
@@ -41,8 +44,11 @@ class Recipe:
     lr: float = 0.01
     weight_decay: float = 1e-4
     forgettable: bool = False
+    certify: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        if self.certify is not None:
+            object.__setattr__(self, "certify", check_promise(*self.certify))
         if not (self.epochs >= 1 and 0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
             raise ModelError(f"epochs and lr must be positive and weight_decay at least 0, got {self}")
 
@@ -64,33 +70,39 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def reinitialise(model: nn.Module) -> None:
     """Draw new initial weights by the modules' own ``reset_parameters``, from torch's generator.
 
-    Every parameter is spoiled first, so that one which nobody resets is noticed instead of carried over.
+    Every parameter that is trained is spoiled first, so that one which nobody resets is noticed instead of carried
+    over. Frozen ones stay what they are.
 
     Raises:
         ModelError: A parameter was not drawn anew; the model is as it was then.
     """
-    kept = [parameter.detach().clone() for parameter in model.parameters()]
+    kept = {parameter: parameter.detach().clone() for parameter in model.parameters()}
     spoil(model)
     _reset(model)
     try:
         refuse_spoilt(model, "add reset_parameters() to the module that holds it, or pass trainer= to method='retrain'")
     except ModelError:
-        with torch.no_grad():
-            for parameter, value in zip(model.parameters(), kept, strict=True):
-                parameter.copy_(value)
+        _restore(kept)
         raise
+    _restore({parameter: value for parameter, value in kept.items() if not parameter.requires_grad})
+
+
+def _restore(kept: dict[nn.Parameter, Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in kept.items():
+            parameter.copy_(value)
 
 
 def spoil(model: nn.Module) -> None:
-    """Fill every parameter with NaN."""
+    """Fill every parameter that is trained with NaN."""
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in trained(model).values():
             parameter.fill_(torch.nan)
 
 
 def refuse_spoilt(model: nn.Module, advice: str) -> None:
     """Raise when a parameter still holds what :func:`spoil` put there."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained(model).items():
         if bool(torch.isnan(parameter).any()):
             raise ModelError(f"parameter {name!r} was not drawn anew, so training would not be from scratch; {advice}")
 
@@ -170,7 +182,7 @@ class Adam:
 def _adam(model: nn.Module, objective: Objective, lr: float) -> torch.optim.Adam:
     groups: dict[float, list[nn.Parameter]] = {}
     offset = 0
-    for parameter in model.parameters():
+    for parameter in trained(model).values():
         groups.setdefault(float(objective.decay[offset]), []).append(parameter)
         offset += parameter.numel()
     return torch.optim.Adam([{"params": p, "weight_decay": w} for w, p in groups.items()], lr=lr)

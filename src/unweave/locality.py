@@ -19,7 +19,7 @@ from unweave.errors import (
 from unweave.halo import Border, Halo, affected, halo
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective
+from unweave.objective import Forward, Objective, trained
 from unweave.reach import Reach
 from unweave.view import GraphView, Taken
 
@@ -230,8 +230,8 @@ def _plain(module: nn.Module) -> dict[str, Any]:
 
 
 def of_each(model: nn.Module, decay: Tensor) -> list[float]:
-    """The weight decay of each parameter, which is the same for all its entries."""
-    sizes = torch.tensor([0, *(parameter.numel() for parameter in model.parameters())])
+    """The weight decay of each trained parameter, which is the same for all its entries."""
+    sizes = torch.tensor([0, *(parameter.numel() for parameter in trained(model).values())])
     found: list[float] = decay[sizes.cumsum(0)[:-1].to(decay.device)].tolist()
     return found
 

@@ -39,6 +39,7 @@ __all__ = [
     "duplicate",
     "flatten",
     "load_flat",
+    "trained",
     "unflatten",
 ]
 
@@ -85,20 +86,25 @@ def _nothing(value: object) -> bool:
     return type(value) in (dict, OrderedDict, set) and not value
 
 
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name; those with ``requires_grad=False`` are constants."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
 def flatten(model: nn.Module) -> Tensor:
-    """All parameters as one vector, in the order of ``named_parameters``."""
-    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    """All trained parameters as one vector, in the order of ``named_parameters``."""
+    return torch.cat([p.detach().reshape(-1) for p in trained(model).values()])
 
 
 def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
-    """A flat vector as the named parameters of ``model``."""
-    return split({name: parameter.shape for name, parameter in model.named_parameters()}, theta)
+    """A flat vector as the trained parameters of ``model``, by name."""
+    return split({name: parameter.shape for name, parameter in trained(model).items()}, theta)
 
 
 def load_flat(model: nn.Module, theta: Tensor) -> None:
-    """Write a flat vector back into the parameters of ``model``."""
+    """Write a flat vector back into the trained parameters of ``model``."""
     with torch.no_grad():
-        for parameter, piece in zip(model.parameters(), unflatten(model, theta).values(), strict=True):
+        for parameter, piece in zip(trained(model).values(), unflatten(model, theta).values(), strict=True):
             parameter.copy_(piece)
 
 
@@ -111,12 +117,12 @@ def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
             (``{"conv1": 5e-4}``) to numbers; what is not named has none.
     """
     values = decays(model, weight_decay)
-    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in model.named_parameters()])
+    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in trained(model).items()])
 
 
 def decays(model: nn.Module, weight_decay: WeightDecay) -> dict[str, float]:
-    """The weight decay of each parameter, by name (:func:`decay_vector`)."""
-    names = [name for name, _ in model.named_parameters()]
+    """The weight decay of each trained parameter, by name (:func:`decay_vector`)."""
+    names = list(trained(model))
     if isinstance(weight_decay, Mapping):
         for key in weight_decay:
             if not any(_under(name, key) for name in names):
@@ -154,7 +160,7 @@ class Objective:
         self.nodes: Tensor = _where(data.train_mask)
         self.mu: Tensor = decay * self.nodes.numel()
         self._caller = _Caller(model, forward)
-        self._shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self._shapes = {name: parameter.shape for name, parameter in trained(model).items()}
 
     @cached_property
     def _recorded(self) -> Function | None:
@@ -247,7 +253,7 @@ class Objective:
 
     @property
     def written_out(self) -> bool:
-        """Whether the model is evaluated without autograd."""
+        """Whether the model is one that is evaluated without autograd (:mod:`unweave.models.sweep`)."""
         return self._sweeper is not None
 
     def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:

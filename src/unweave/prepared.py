@@ -18,7 +18,7 @@ from unweave.localising import find_locality
 from unweave.locality import NOTHING_LESS, Locality, setting_of
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, decays, duplicate, flatten
+from unweave.objective import Forward, Objective, WeightDecay, call, decay_vector, decays, duplicate, flatten, trained
 from unweave.solvers import LowRank, krylov, low_rank, random_like
 from unweave.validation import check_data, check_deterministic, check_labels, check_model, check_outputs
 from unweave.view import GraphView
@@ -193,7 +193,7 @@ class Prepared:
 def _decays(model: nn.Module, weight_decay: WeightDecay) -> list[float]:
     """The weight decay of each parameter as a tensor of the parameters' type has it, without one."""
     found = decays(model, weight_decay).values()
-    return [torch.tensor(value, dtype=p.dtype).item() for value, p in zip(found, model.parameters(), strict=True)]
+    return [torch.tensor(value, dtype=p.dtype).item() for value, p in zip(found, trained(model).values(), strict=True)]
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:

@@ -60,6 +60,9 @@ class Receipt:
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         verified: Whether the answer was checked on the whole graph. Until a deferred request is, what only that tells
             is not in ``objective``, and ``residual_influence`` is ``None``.
+        certificate: What is proved: its ``kind`` is ``"removal"``, ``"bound"``, ``"local"`` or ``"none"``, its
+            ``statement`` says it in words, the rest are its figures and what was checked (:mod:`unweave.certificate`).
+            ``None`` in receipts from before there were any.
     """
 
     request: dict[str, Any]
@@ -82,6 +85,7 @@ class Receipt:
     warnings: list[str] = field(default_factory=list)
     nearness: str | None = None
     verified: bool = True
+    certificate: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
@@ -147,6 +151,7 @@ class Receipt:
             ),
             ("Objective", self._objective()),
             ("How near", self._nearness()),
+            *([("Certified", self._certified())] if self.certificate else []),
             (
                 "Cost",
                 f"{self.seconds['total']:.3g} s, {_number(self.passes)} passes over the graph, "
@@ -155,6 +160,13 @@ class Receipt:
         ]
         lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
         return lines
+
+    def _certified(self) -> str:
+        assert self.certificate is not None
+        text, together = str(self.certificate["statement"]), self.certificate.get("together")
+        if not together:
+            return text
+        return f"{text}; all {together['models']} models since training seen together: ε {together['epsilon']:.3g}"
 
     def _affected(self) -> str:
         region = self.region

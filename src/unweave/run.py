@@ -19,6 +19,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave._digest import graph_digest, tensor_digest
+from unweave.accounting import all_together
 from unweave.bounded import bounded_objective
 from unweave.checkpoints import Checkpoint, read_checkpoints, write_checkpoints
 from unweave.data import load
@@ -95,7 +96,7 @@ class Run:
     def forget(
         self,
         request: Request,
-        method: str | Method = "gif",
+        method: str | Method | None = None,
         *,
         allow_class_loss: bool = False,
         defer: bool = False,
@@ -110,13 +111,16 @@ class Run:
 
         Args:
             request: What to forget.
-            method: Name of a method, or a method.
+            method: Name of a method, or a method; ``"certified"`` by default for a run that was trained with
+                ``certify``, ``"gif"`` for any other.
             allow_class_loss: Allow the last training node of a class to go.
             defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
                 what it was worth. Requests that are pending are verified before one that is not deferred.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
             **options: Options of the method.
         """
+        if method is None:
+            method = "gif" if self.recipe.certify is None or defer else "certified"
         if self.pending and not defer:
             here = self._verified(memory_mib)
             return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
@@ -139,13 +143,13 @@ class Run:
             memory_mib=memory_mib,
             **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
         )
-        trained = done.checkpoints is not None
+        receipt = done.receipt if done.checkpoints is not None else _with_memory(done.receipt, self.checkpoints)
         return replace(
             self,
             model=done.model,
             graph=done.graph,
             metrics=self._scores(done),
-            receipts=(*self.receipts, done.receipt if trained else _with_memory(done.receipt, self.checkpoints)),
+            receipts=(*self.receipts, _in_sequence(receipt, self.receipts)),
             prepared=done.prepared if defer else self._aged(done, memory_mib),
             checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
         )
@@ -360,6 +364,19 @@ class Run:
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
+
+
+def _in_sequence(receipt: Receipt, earlier: tuple[Receipt, ...]) -> Receipt:
+    """The receipt of a certified request, with what all models since training give away when they are seen together."""
+    told = [
+        r.certificate for r in (*earlier, receipt) if r.certificate is not None and r.certificate["kind"] == "removal"
+    ]
+    if len(told) < 2 or receipt.certificate not in told:
+        return receipt
+    delta = receipt.certificate["delta"]
+    epsilon = all_together([(known["epsilon"], known["delta"]) for known in told], delta)
+    seen = {"models": len(told), "epsilon": epsilon, "delta": delta}
+    return replace(receipt, certificate=receipt.certificate | {"together": seen})
 
 
 def _with_cost(receipt: Receipt, state: Prepared | None) -> Receipt:

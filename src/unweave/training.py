@@ -12,10 +12,12 @@ from unweave.errors import ModelError
 from unweave.fitting import Adam, Progress, Recipe, reinitialise, seeded
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
+from unweave.methods.certified import certifiable
 from unweave.metrics import score
-from unweave.objective import Forward, Objective, call, decay_vector, flatten
+from unweave.objective import Forward, Objective, call, decay_vector, flatten, load_flat
 from unweave.polishing import POLISH, polish_objective, refuse_no_decay
 from unweave.prepared import check_calls, prepare_objective
+from unweave.releasing import release
 from unweave.run import Run
 from unweave.validation import check_data, check_model
 
@@ -27,6 +29,9 @@ ORDINARY_DECAY = 1e-4
 FORGETTABLE_DECAY = 1e-2
 """Weight decay of a forgettable model, unless validation speaks against it: enough to leave one minimum that every seed
 finds, on most graphs."""
+
+CERTIFIED_DECAY = 1e-3
+"""Weight decay of a certified model. It is not chosen on the data, so that it tells nothing of them."""
 
 OTHER_DECAYS = (3e-2, 3e-3, 1e-3)
 
@@ -44,6 +49,7 @@ def train(
     weight_decay: float | None = None,
     forgettable: bool = False,
     checkpoints: Sequence[float] = (),
+    certify: tuple[float, float] | None = None,
     loss: Loss = cross_entropy,
     forward: Forward = call,
     progress: Progress | None = None,
@@ -59,11 +65,14 @@ def train(
         seed: Of the initial weights and of dropout.
         epochs: Full-batch epochs.
         lr: Learning rate.
-        weight_decay: Adam's weight decay; 1e-4 by default. For a forgettable model 1e-2, unless 3e-2, 3e-3 or 1e-3
-            does clearly better on the validation nodes.
+        weight_decay: Adam's weight decay; 1e-4 by default, 1e-3 for a certified model. For a forgettable model 1e-2,
+            unless 3e-2, 3e-3 or 1e-3 does clearly better on the validation nodes.
         forgettable: Go on to a minimum of the objective, so that the model can forget almost as if retrained.
         checkpoints: Shares of the training that ``replay`` may be asked to do again, e.g. ``(0.05, 0.1, 0.2)``: the run
             keeps the state from which each begins. A state takes three times the weights, and remembers the graph.
+        certify: (ε, δ): train a model that is linear in its parameters to the minimum of its objective with calibrated
+            Gaussian noise, so that every model that :meth:`Run.forget` makes of it is (ε, δ)-certified removal
+            (:mod:`unweave.releasing`). The noise comes from the system's entropy, not from ``seed``.
         loss: Per-node loss.
         forward: How to call the model on a graph, when not as ``model(x, edge_index[, edge_weight])``.
         progress: Called with (done, total) as the work goes on.
@@ -74,10 +83,17 @@ def train(
     _check_shares(checkpoints)
     check_data(data)
     check_model(model, data, trained=False)
+    if certify is not None and forgettable:
+        raise ModelError("a certified model is trained to its minimum already; leave forgettable (--forgettable) out")
+    if certify is not None and checkpoints:
+        raise ModelError("a certified model has no path of training to replay; leave checkpoints (--checkpoints) out")
     device = data.x.device
     with seeded(seed, device):
         reinitialise(model)
         check_calls(model, data, loss, forward)
+    if certify is not None:
+        chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
+        return _certify(model, data, Recipe(seed, epochs, lr, chosen, certify=certify), loss, forward)
     if weight_decay is None and forgettable:
         chosen = _choose_decay(model, data, Recipe(seed, epochs, lr, 0.0, True), loss, forward)
     else:
@@ -137,6 +153,19 @@ def _fit(
         "polish_seconds": meter.seconds["polish"],
     }
     return replace(run, metrics=metrics, prepared=prepared)
+
+
+def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> Run:
+    """Minimise the perturbed objective from zero parameters."""
+    assert recipe.certify is not None
+    meter = Meter(data.x.device)
+    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
+    with meter.phase("train"):
+        done = release(certifiable(objective), None, recipe.certify, dtype=objective.mu.dtype)
+        load_flat(model, done.theta)
+    metrics = score(model.eval(), data, loss, forward) | done.figures
+    metrics |= {"distance": done.certificate["distance"], "train_seconds": meter.seconds["train"]}
+    return Run(model, data, recipe, metrics, loss=loss, forward=forward)
 
 
 def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
 from unweave.blocks import Blocks
+from unweave.certificate import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.checkpoints import Checkpoint
 from unweave.deferral import forget_locally
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
@@ -24,7 +25,7 @@ from unweave.losses import Loss, cross_entropy
 from unweave.meter import peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
-from unweave.objective import Forward, Point, WeightDecay, call, load_flat
+from unweave.objective import Forward, Objective, Point, WeightDecay, call, load_flat, trained
 from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
 from unweave.reach import describe
@@ -178,6 +179,7 @@ def unlearn(
                 "digest_before": digest,
                 "digest_after": tensor_digest(new.named_parameters()),
             }
+        certificate = _certificate(problem.remaining, outcome)
     meter.seconds["total"] = sum(meter.seconds.values())
     own_size = region.mask.numel()
     receipt = Receipt(
@@ -222,6 +224,7 @@ def unlearn(
         },
         residual_influence=quality.pop("residual_influence"),
         nearness=outcome.nearness,
+        certificate=certificate,
     )
     aged = None
     if isinstance(ready, Prepared):
@@ -302,6 +305,22 @@ def _quality(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -
     }
 
 
+def _certificate(remaining: Objective, outcome: Outcome) -> dict[str, Any]:
+    """What is proved about the new model. One that plainly cannot be certified is not looked at again for it."""
+    if outcome.certificate is not None:
+        return outcome.certificate
+    found: Linear | str | None = uncertified(remaining)
+    if found is None:
+        passes = remaining.meter.passes
+        with remaining.meter.phase("certify"):
+            found = examine(remaining, outcome.theta)
+            if isinstance(found, Linear):
+                told = bounded(found, bound_of(found, outcome.theta), float(outcome.theta.norm()))
+                return told | {"passes": round(remaining.meter.passes - passes)}
+    assert isinstance(found, str)
+    return none(found) if outcome.bent is None else local(*outcome.bent, found)
+
+
 def _load(model: nn.Module, outcome: Outcome) -> nn.Module:
     load_flat(model, outcome.theta)
     if outcome.buffers is not None:
@@ -340,8 +359,11 @@ def _options(method: Method) -> dict[str, Any]:
 
 
 def _memories(model: nn.Module, size: int) -> list[str]:
-    """Weights that belong to single nodes and so may still remember a deleted one."""
-    return [
+    """Weights that belong to single nodes, or were kept as they are, and so may still remember a deleted one."""
+    known = trained(model)
+    frozen = [name for name, _ in model.named_parameters() if name not in known]
+    kept = f"frozen parameters keep what they learnt: {', '.join(frozen[:4])}" + (", …" if len(frozen) > 4 else "")
+    return [kept] * bool(frozen) + [
         f"parameter {name!r} has a row for every node; the row of a deleted node is still in it"
         for name, parameter in model.named_parameters()
         if parameter.dim() > 1 and parameter.size(0) == size

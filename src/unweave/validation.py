@@ -100,14 +100,14 @@ def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ModelError(f"{type(model).__name__} has no parameters; there is nothing to unlearn")
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise ModelError(
+            "every parameter has requires_grad=False; frozen parameters keep what they learnt, so call "
+            "model.requires_grad_(True) first"
+        )
     for name, parameter in parameters.items():
         if isinstance(parameter, UninitializedParameter):
             raise ModelError(f"parameter {name!r} is not initialised yet; call the model once first")
-        if not parameter.requires_grad:
-            raise ModelError(
-                f"parameter {name!r} has requires_grad=False; frozen parameters keep what they learnt, so call "
-                "model.requires_grad_(True) first"
-            )
         if parameter.is_inference() or torch.is_inference_mode_enabled():
             raise ModelError(
                 "unlearning needs derivatives; call it, and build the model, outside torch.inference_mode()"

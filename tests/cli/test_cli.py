@@ -209,3 +209,24 @@ def test_prepare_writes_its_state_into_the_run(tmp_path: Path) -> None:
     done = unweave("forget", out, "--forget", "edges:0.05", "--out", tmp_path / "b", "--json")
     assert json.loads(done.stdout)["receipt"]["details"]["prepared"] == "after training"
     refused(unweave("prepare", tmp_path / "none"), "is not a run")
+
+
+def test_certified_removal(tmp_path: Path) -> None:
+    trained = unweave("train", "--data", "demo", "--model", "sgc", "--certify", "1,1e-5", "--out", tmp_path / "a")
+    assert trained.exit_code == 0, trained.stderr
+    assert "every model that `unweave forget` makes of this run is (1, 1e-05)-certified removal" in trained.stdout
+    done = unweave("forget", tmp_path / "a", "--forget", "edges:0.02", "--out", tmp_path / "b")
+    assert done.exit_code == 0, done.stderr
+    assert "Certified  (1, 1e-05)-certified removal, refined" in done.stdout
+    shown = unweave("show", tmp_path / "b").stdout
+    assert "Trained    to the minimum with noise in the objective" in shown
+    assert shown.count("-certified removal") == 2
+    other = unweave(
+        "forget", tmp_path / "b", "--forget", "edges:0.02", "--method", "finetune", "--out", tmp_path / "c", "--json"
+    )
+    assert json.loads(other.stdout)["receipt"]["certificate"]["kind"] == "bound"
+    gcn = ("train", "--data", "demo", "--model", "gcn", "--out", tmp_path / "d", "--certify")
+    refused(unweave(*gcn, "1,1e-5"), "cannot be certified: the outputs of GCN are not linear")
+    refused(unweave(*gcn, "1,2"), "δ between 0 and 1")
+    refused(unweave(*gcn, "1"), "must be two numbers", code=2)
+    assert not (tmp_path / "d").exists()

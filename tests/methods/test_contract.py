@@ -97,6 +97,14 @@ class TestClosedForm(MethodContract):
         return uw.models.SGC(data.num_features, int(data.num_classes))
 
 
+class TestCertified(MethodContract):
+    method = "certified"
+    options: ClassVar = {"epsilon": 1.0, "delta": 1e-5, "noise_seed": 1}
+
+    def model(self, data: Data) -> nn.Module:
+        return uw.models.SGC(data.num_features, int(data.num_classes))
+
+
 class TestClosedFormOfThePaper(TestClosedForm):
     options: ClassVar = {"hessian": "block-diagonal", "graph": "original"}
 
@@ -128,7 +136,9 @@ def test_unknown_methods_and_options_are_refused() -> None:
     data = small_graph()
     model = uw.models.GCN(8, 3)
     request = uw.draw("edges:0.1", data)
-    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: closed-form, eraser-bekm, eraser-blpa"):
+    with pytest.raises(
+        uw.MethodError, match="unknown method 'gift'; known: certified, closed-form, eraser-bekm, eraser-blpa"
+    ):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
     with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
         uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)

@@ -23,7 +23,10 @@ def forget(
     request: RequestFile = None,
     forget: Forget = None,
     request_seed: RequestSeed = 0,
-    method: Annotated[str, typer.Option(help=f"{', '.join(available())}.")] = "gif",
+    method: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(available())}. By default gif; certified for a run trained with --certify."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="Option of the method, e.g. damping=10; repeatable."),
@@ -52,7 +55,7 @@ def forget(
     except MethodError as error:
         raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
-    with progress_bar(f"forgetting by {method}"):
+    with progress_bar("forgetting" + (f" by {method}" if method else "")):
         after = before.forget(
             wanted(before.data),
             method,

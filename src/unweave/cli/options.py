@@ -13,6 +13,7 @@ from unweave.models import MODELS
 from unweave.request import Request
 
 __all__ = [
+    "Certify",
     "Checkpoints",
     "DataName",
     "Device",
@@ -28,6 +29,7 @@ __all__ = [
     "Root",
     "Seed",
     "WeightDecay",
+    "read_promise",
     "request_reader",
 ]
 
@@ -42,6 +44,9 @@ Checkpoints = Annotated[
     str,
     typer.Option(help="Shares of the training that replay may do again, e.g. 0.05,0.2; a state is kept for each."),
 ]
+Certify = Annotated[
+    str | None, typer.Option(help="EPS,DELTA: train for certified removal, e.g. 1,1e-5; for models linear in θ (sgc).")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Root = Annotated[Path | None, typer.Option(help="Data folder; by default UNWEAVE_DATA, then the cache folder.")]
 MemoryMib = Annotated[
@@ -53,6 +58,17 @@ Forget = Annotated[
     str | None, typer.Option("--forget", help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")
 ]
 RequestSeed = Annotated[int, typer.Option(help="Seed of the random request.", min=0)]
+
+
+def read_promise(text: str | None) -> tuple[float, float] | None:
+    """(ε, δ) as it is written on the command line."""
+    if text is None:
+        return None
+    try:
+        epsilon, delta = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise typer.BadParameter(f"--certify {text} must be two numbers, ε and δ, e.g. 1,1e-5") from error
+    return epsilon, delta
 
 
 def request_reader(request: Path | None, forget: str | None, seed: int) -> Callable[[Data], Request]:

@@ -17,8 +17,10 @@ from rich.table import Table
 from unweave.checkpoints import Checkpoint, write_checkpoints
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
+from unweave.run import Run
 
 __all__ = [
+    "certified_in_words",
     "checkpoint_sizes",
     "comparison_table",
     "describe_checkpoints",
@@ -96,6 +98,16 @@ def describe_checkpoints(checkpoints: tuple[Checkpoint, ...], epochs: int) -> st
     found = checkpoint_sizes(checkpoints)
     which = ", ".join(str(epoch) for epoch in found["epochs"])
     return f"{len(checkpoints)} (epoch {which} of {epochs}), {found['bytes'] / 2**20:.2g} MiB on disk"
+
+
+def certified_in_words(run: Run) -> str:
+    """What a certified run promises, and the noise that its training took, where that is what was last done."""
+    epsilon, delta = run.recipe.certify or (0.0, 0.0)
+    text = f"every model that `unweave forget` makes of this run is ({epsilon:g}, {delta:g})-certified removal"
+    noise, residual = (run.metrics.get(name) for name in ("release_noise", "tolerance"))
+    if noise is None or residual is None:
+        return text
+    return f"{text}; noise of {noise:.2g} a parameter hides a residual within {residual:.2g}"
 
 
 def split_methods(text: str) -> list[str]:

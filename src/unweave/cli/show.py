@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Json, Root
-from unweave.cli.output import checkpoint_sizes, describe_checkpoints, print_json, reports_errors, say
+from unweave.cli.output import (
+    certified_in_words,
+    checkpoint_sizes,
+    describe_checkpoints,
+    print_json,
+    reports_errors,
+    say,
+)
 from unweave.run import Run
 
 __all__ = ["show"]
@@ -39,10 +46,12 @@ def show(
         f"{'Data':<11}{data.get('name', 'own')}: {data.num_nodes:,} nodes, {data.num_edges:,} stored edges, "
         f"{int(data.train_mask.sum()):,} training nodes"
     )
-    say(
-        f"{'Trained':<11}{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, "
-        f"seed {recipe.seed}" + (", then to a minimum" if recipe.forgettable else "")
-    )
+    how = f"{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, seed {recipe.seed}"
+    if recipe.certify is not None:
+        how = f"to the minimum with noise in the objective, weight decay {recipe.weight_decay:g}"
+    say(f"{'Trained':<11}{how}" + (", then to a minimum" if recipe.forgettable else ""))
+    if recipe.certify is not None:
+        say(f"{'Certified':<11}{certified_in_words(opened)}")
     scores = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items())
     say(f"{'Scores':<11}" + (scores or "not taken"))
     if opened.checkpoints:

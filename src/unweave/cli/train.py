@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import (
+    Certify,
     Checkpoints,
     DataName,
     Device,
@@ -17,8 +18,10 @@ from unweave.cli.options import (
     Root,
     Seed,
     WeightDecay,
+    read_promise,
 )
 from unweave.cli.output import (
+    certified_in_words,
     checkpoint_sizes,
     describe_checkpoints,
     print_json,
@@ -46,6 +49,7 @@ def train(
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,
     checkpoints: Checkpoints = "",
+    certify: Certify = None,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder when it exists.")] = False,
@@ -57,6 +61,7 @@ def train(
     if model not in MODELS:
         raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
     shares = _read_shares(checkpoints)
+    promise = read_promise(certify)
     where = find_device(device)
     graph = load(data, seed=seed, root=root).to(where)
     module = build(model, graph.num_features, graph.num_classes, forgettable=forgettable).to(where)
@@ -70,6 +75,7 @@ def train(
             weight_decay=weight_decay,
             forgettable=forgettable,
             checkpoints=shares,
+            certify=promise,
             progress=progress,
         )
     run.save(out, overwrite=overwrite)
@@ -79,6 +85,8 @@ def train(
     else:
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
         say(f"trained {model} on {data}: {scores}")
+        if promise is not None:
+            say(f"certified: {certified_in_words(run)}")
         if run.prepared is not None:
             found = run.metrics
             reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"

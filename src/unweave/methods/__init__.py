@@ -1,6 +1,7 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
 from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.certified import Certified
 from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
@@ -17,6 +18,7 @@ __all__ = [
     "GIF",
     "IF",
     "LBFGS",
+    "Certified",
     "ClosedForm",
     "EraserBEKM",
     "EraserBLPA",

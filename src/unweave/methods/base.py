@@ -201,6 +201,8 @@ class Outcome:
         warnings: What the user should know.
         checkpoints: States of training that go with the new parameters, none where it began anew; ``None`` for a
             method that knows nothing of training and leaves them as they are.
+        certificate: What the method has proved about its answer, as receipts have it.
+        bent: Of a search for a minimum of L', the smallest curvature met along its steps and the gradient norm left.
     """
 
     theta: Tensor
@@ -213,6 +215,8 @@ class Outcome:
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] | None = None
+    certificate: dict[str, Any] | None = None
+    bent: tuple[float | None, float] | None = None
 
 
 @dataclass(frozen=True)

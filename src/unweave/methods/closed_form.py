@@ -21,7 +21,7 @@ from unweave.errors import MethodError, ModelError, SolverError
 from unweave.losses import cross_entropy
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.objective import Objective
+from unweave.objective import Objective, trained
 from unweave.solvers import SolveReport, conjugate_gradients, random_like
 from unweave.solvers.base import relative
 from unweave.validation import rounding
@@ -195,8 +195,8 @@ def _softmax(objective: Objective, features: Tensor, index: Tensor, W: Tensor) -
 
 def _layouts(model: nn.Module, classes: int) -> list[Tensor]:
     """Where the entries of [W; b] may lie in θ, as an index ``[d, classes]`` for each way round that fits."""
-    named = {name: tuple(p.shape) for name, p in model.named_parameters()}
-    sizes = [p.numel() for p in model.parameters()]
+    named = {name: tuple(p.shape) for name, p in trained(model).items()}
+    sizes = [p.numel() for p in trained(model).values()]
     device = next(model.parameters()).device
     pieces = torch.split(torch.arange(sum(sizes), device=device), sizes)
     matrices = [piece.view(shape) for piece, shape in zip(pieces, named.values(), strict=True) if len(shape) == 2]

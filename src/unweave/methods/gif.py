@@ -245,7 +245,8 @@ class GIF(InfluenceStep):
                 "(see details); ask for more steps, or use method='retrain'",
             )
         point = best[0][2] if best[0][1] is theta else None
-        return Outcome(theta, details=details, warnings=warnings, checked=True, point=point)
+        bent = (found.smallest_curvature, found.gradient_norm) if damping is None else None
+        return Outcome(theta, details=details, warnings=warnings, checked=True, point=point, bent=bent)
 
 
 def _share(problem: Problem) -> float:

@@ -136,6 +136,10 @@ class Replay(Method):
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Replay":
         """Replay by the recipe of the first training."""
+        if recipe.certify is not None:
+            raise MethodError(
+                "a certified model has no path of training to replay; use method='certified', or 'retrain'"
+            )
         return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
 
 

@@ -13,10 +13,12 @@ from torch_geometric.data import Data
 from unweave.errors import MethodError
 from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.certified import certifiable
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
-from unweave.objective import flatten
+from unweave.objective import flatten, trained
 from unweave.polishing import POLISH, polish_objective
+from unweave.releasing import release
 
 __all__ = ["Retrain"]
 
@@ -32,6 +34,7 @@ class Retrain(Method):
         forgettable: Polish to a minimum afterwards, as a forgettable model was.
         disturbed: Relative size of a random disturbance of the initial weights. One part in a thousand gives the
             chaos floor: the part of the gap to a retrained model that is the luck of one training path.
+        certify: (ε, δ) of a certified model: minimise the perturbed objective from zero, as its training did.
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
             have been erased (NaN), and the remaining graph, it draws new weights and trains in place. A
             :class:`~unweave.Trainer` is one, where ``start`` and ``until`` have defaults.
@@ -43,6 +46,7 @@ class Retrain(Method):
     lr: float = 0.01
     forgettable: bool = False
     disturbed: float = 0.0
+    certify: tuple[float, float] | None = None
     trainer: Callable[[nn.Module, Data], object] | None = None
 
     def __post_init__(self) -> None:
@@ -56,6 +60,9 @@ class Retrain(Method):
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
+        if self.certify is not None and self.trainer is None:
+            done = release(certifiable(problem.remaining), None, self.certify, dtype=problem.theta.dtype)
+            return Outcome(done.theta, details={"steps": done.report.steps}, certificate=done.certificate)
         model = copy.deepcopy(problem.remaining.model)
         if isinstance(model, Shards) and self.trainer is None:
             raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
@@ -83,13 +90,14 @@ class Retrain(Method):
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
         """Retrain by the recipe of the first training."""
-        return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
+        known = ("epochs", "lr", "forgettable", "certify")
+        return cls(**{**{name: getattr(recipe, name) for name in known}, **options})
 
 
 def _disturb(model: nn.Module, size: float) -> None:
     """Disturb the weights without drawing from torch's generator, so that dropout stays what it was."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in trained(model).values():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.mul_(1 + size * noise.to(parameter))

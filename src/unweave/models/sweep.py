@@ -80,7 +80,7 @@ def sweep_of(model: nn.Module, data: Data) -> Way | None:
     if data.get("edge_attr") is not None or not plain or not constant(x):
         return None
     kind, names, layers, build = _written_out(model)
-    if not layers or {name for name, _ in model.named_parameters()} != set(names):
+    if not layers or {name for name, p in model.named_parameters() if p.requires_grad} != set(names):
         return None
     if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None

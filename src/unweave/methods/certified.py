@@ -1,0 +1,92 @@
+"""Certified removal for models that are linear in their parameters (Guo et al., ICML'20; Chien et al., ICLR'23)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from unweave.accounting import check_promise
+from unweave.certificate import Linear, examine
+from unweave.errors import MethodError, ModelError
+from unweave.fitting import Recipe
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import register
+from unweave.objective import Objective, flatten
+from unweave.releasing import REFINE, TOLERANCE, release
+
+__all__ = ["Certified", "certifiable"]
+
+
+def certifiable(objective: Objective) -> Linear:
+    """The model of an objective, found to be one that can be certified.
+
+    Raises:
+        ModelError: It cannot, and why.
+    """
+    found = examine(objective, flatten(objective.model))
+    if isinstance(found, str):
+        raise ModelError(
+            f"this model cannot be certified: {found}. Certificates need outputs linear in the trained parameters "
+            "(SGC, one graph convolution, a frozen encoder with a linear head), a convex loss, and weight_decay above "
+            "0 on every parameter; use such a model, or leave certify (--certify) out"
+        )
+    return found
+
+
+@register
+@dataclass(frozen=True)
+class Certified(Method):
+    """Minimise the perturbed objective on the remaining graph until the residual is inside the noise; publish that.
+
+    It starts from the trained parameters and retrains from zero only where that does not get there. See
+    :mod:`unweave.releasing` for what is claimed. The earlier model need not have been certified.
+
+    Attributes:
+        epsilon: ε.
+        delta: δ.
+        tolerance: Residual allowed, as a share of the gradient at zero parameters. The noise is in proportion to it.
+        steps: Newton steps from the trained parameters, before retraining.
+        noise_seed: Seed of the noise, for experiments. Nothing is certified then, as a seed can be known.
+    """
+
+    name: ClassVar[str] = "certified"
+    local: ClassVar[bool] = False
+    epsilon: float | None = None
+    delta: float | None = None
+    tolerance: float = TOLERANCE
+    steps: int = REFINE
+    noise_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        check_promise(self.epsilon, self.delta)
+        if not (0 < self.tolerance < 1 and self.steps >= 1):
+            raise MethodError(
+                f"tolerance must lie between 0 and 1 and steps be at least 1, got {self.tolerance} and {self.steps}"
+            )
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Refine, or retrain, and add noise."""
+        assert self.epsilon is not None
+        assert self.delta is not None
+        done = release(
+            certifiable(problem.remaining),
+            problem.theta,
+            (self.epsilon, self.delta),
+            dtype=problem.theta.dtype,
+            tolerance=self.tolerance,
+            steps=self.steps,
+            noise_seed=self.noise_seed,
+        )
+        origin = "the trained parameters" if done.by == "refined" else "zero"
+        details = {"from": origin, "steps": done.report.steps, "products": done.report.products}
+        return Outcome(
+            done.theta,
+            details=details,
+            nearness=f"as near to retraining as the certificate says: parameters within "
+            f"{done.certificate['distance']:.3g} of the minimiser on the remaining graph",
+            certificate=done.certificate,
+        )
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Certified":
+        """Keep what the training promised; options given win."""
+        epsilon, delta = recipe.certify or (None, None)
+        return cls(**{"epsilon": epsilon, "delta": delta, **options})
