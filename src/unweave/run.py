@@ -25,7 +25,7 @@ from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
 from unweave.fitting import Recipe
-from unweave.folder import check_folder, read_folder, to_json, write_folder
+from unweave.folder import check_folder, read_folder, recover_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
@@ -252,6 +252,7 @@ class Run:
             overwrite: Replace it when it exists.
         """
         path = Path(path)
+        recover_folder(path)
         if path.exists() and not overwrite:
             raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
         if path.exists():
