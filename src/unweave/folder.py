@@ -21,11 +21,12 @@ from typing import Any
 
 from unweave._digest import document_digest
 from unweave.errors import RunError
+from unweave.remembering import STATES
 
 __all__ = ["check_folder", "read_folder", "recover_folder", "to_json", "write_folder"]
 
 FORMAT = "unweave-run-1"
-STATE = ("prepared.safetensors", "prepared.json", "checkpoints.safetensors", "checkpoints.json")
+STATE = tuple(name for part in STATES for name in part.files)
 PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 

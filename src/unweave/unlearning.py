@@ -29,6 +29,7 @@ from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
 from unweave.reach import describe
 from unweave.receipt import Receipt, environment
+from unweave.remembering import Trace, began_anew, trace
 from unweave.request import Request
 from unweave.statistics import refresh, running
 from unweave.view import GraphView
@@ -170,7 +171,7 @@ def unlearn(
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
-            notes += _refresh_statistics(new, removal, forward, outcome)
+            traces = _refresh_statistics(new, removal, forward, outcome) + _memories(new, region.mask.numel(), outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = _quality(problem, outcome, point, local=how.local)
@@ -211,7 +212,6 @@ def unlearn(
             *notes,
             *outcome.warnings,
             *quality.pop("warnings"),
-            *_memories(own, own_size),
             *_assumed(how, recipe),
         ],
         objective={
@@ -222,6 +222,7 @@ def unlearn(
         },
         residual_influence=quality.pop("residual_influence"),
         nearness=outcome.nearness,
+        remembers=traces,
     )
     aged = None
     if isinstance(ready, Prepared):
@@ -311,15 +312,18 @@ def _load(model: nn.Module, outcome: Outcome) -> nn.Module:
     return model
 
 
-def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[str]:
+def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[Trace]:
     """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
     names = ", ".join(running(model))
-    if not names or outcome.buffers is not None:
+    if not names:
         return []
-    if not outcome.refresh:
-        return [f"running statistics still come from the old graph: {names}"]
-    refresh(model, removal.data, forward)
-    return [f"running statistics were taken anew on the remaining graph: {names}"]
+    if outcome.buffers is None and outcome.refresh:
+        refresh(model, removal.data, forward)
+        return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
+    if outcome.buffers is not None and began_anew(outcome.checkpoints, outcome.details):
+        return [trace("running statistics", names, "rewritten", "training began anew")]
+    why = "still come from" if outcome.buffers is None else "went on from those of"
+    return [trace("running statistics", names, "kept", f"they {why} the old graph")]
 
 
 def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
@@ -339,10 +343,13 @@ def _options(method: Method) -> dict[str, Any]:
     }
 
 
-def _memories(model: nn.Module, size: int) -> list[str]:
+def _memories(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
     """Weights that belong to single nodes and so may still remember a deleted one."""
+    if began_anew(outcome.checkpoints, outcome.details):
+        return []
+    why = "it has a row for every node; the row of a deleted node is still in it"
     return [
-        f"parameter {name!r} has a row for every node; the row of a deleted node is still in it"
+        trace("a parameter", name, "kept", why)
         for name, parameter in model.named_parameters()
         if parameter.dim() > 1 and parameter.size(0) == size
     ]

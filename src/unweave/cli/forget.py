@@ -35,6 +35,9 @@ def forget(
         bool,
         typer.Option("--defer", help="One prepared step from its neighbourhood alone; unweave verify checks it later."),
     ] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove or compute anew all else in the run that was made with what goes.")
+    ] = False,
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
@@ -59,8 +62,9 @@ def forget(
             allow_class_loss=allow_class_loss,
             defer=defer,
             memory_mib=memory_mib,
+            purge=purge,
             **options,
-        )
+        ).at(out)
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})

@@ -90,7 +90,7 @@ class Replay(Method):
             details=details,
             buffers=dict(model.named_buffers()),
             nearness=self._nearness(at),
-            warnings=_memories(start, kept, self.epochs, meter.device.type),
+            warnings=_memories(start, self.epochs, meter.device.type),
             checkpoints=(*kept, *made),
         )
 
@@ -139,17 +139,15 @@ class Replay(Method):
         return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
 
 
-def _memories(start: Checkpoint | None, kept: tuple[Checkpoint, ...], epochs: int, device: str) -> tuple[str, ...]:
-    """What still remembers, and where chance went another way."""
+def _memories(start: Checkpoint | None, epochs: int, device: str) -> tuple[str, ...]:
+    """What the model may remember, and where chance went another way."""
     if start is None:
         return ()
     notes = []
     if start.epoch > 0:
-        others = ", ".join(str(state.epoch) for state in kept[:-1])
         notes.append(
             f"the checkpoint of epoch {start.epoch} of {epochs}, from which training went on, was trained on what this "
-            "request removed, and on what other requests removed since it was made: it still remembers that, and the "
-            "model may" + (f". So do the checkpoints before it (epoch {others})" if others else "")
+            "request removed, and on what other requests removed since it was made: the model may remember that"
         )
     if start.device != device:
         notes.append(
