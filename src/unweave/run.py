@@ -34,6 +34,7 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score, score_outputs
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
+from unweave.planning import Plan, plan
 from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.remembering import STATES, Trace, began_anew, fates, outside, replaced
@@ -123,11 +124,7 @@ class Run:
                 began anew, and a prepared state is computed anew on the remaining graph.
             **options: Options of the method.
         """
-        if purge and defer:
-            raise MethodError(
-                "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred "
-                "request does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
-            )
+        _check_purge(purge, defer)
         again: dict[str, Any] = {
             "allow_class_loss": allow_class_loss,
             "memory_mib": memory_mib,
@@ -174,7 +171,7 @@ class Run:
                 fresh["prepared"] = f"computed anew on the remaining graph, {new.prepared.passes} passes"
         else:
             new = replace(new, prepared=done.prepared if defer else self._aged(done, memory_mib))
-        receipt = replace(receipt, remembers=[*receipt.remembers, *self._traces(new, fresh)])
+        receipt = replace(receipt, remembers=[*receipt.remembers, *self._traces(vars(new), fresh)])
         return replace(new, receipts=(*self.receipts, receipt))
 
     def _purged(self, fresh: Collection[str], memory_mib: float | None) -> "Run":
@@ -184,10 +181,49 @@ class Run:
         bare = replace(self, **own)
         return bare if self.prepared is None else bare.prepare(memory_mib=memory_mib)
 
-    def _traces(self, after: "Run", fresh: Mapping[str, str]) -> list[Trace]:
-        """What else remembers a request that made another run of this one."""
+    def plan(
+        self,
+        request: Request,
+        method: str | Method = "gif",
+        *,
+        allow_class_loss: bool = False,
+        defer: bool = False,
+        memory_mib: float | None = None,
+        purge: bool = False,
+        **options: Any,
+    ) -> Plan:
+        """What :meth:`forget` would do and what it would cost, without doing it; the arguments are the same.
+
+        Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
+        over the graph.
+        """
+        _check_purge(purge, defer)
+        if self.pending and not defer:
+            here = self._verified(memory_mib)
+            known = here.plan(request, method, allow_class_loss=allow_class_loss, purge=purge, **options)
+            some = "1 request that is" if self.pending == 1 else f"{self.pending} requests that are"
+            first = f"{some} pending would be verified, by one look at the whole graph"
+            return replace(known, first=[first, *known.first])
+        return plan(
+            self,
+            request,
+            method,
+            allow_class_loss=allow_class_loss,
+            defer=defer,
+            memory_mib=memory_mib,
+            purge=purge,
+            options=options,
+        )
+
+    def _traces(self, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
+        """What else remembers a request that this run carries out.
+
+        Args:
+            after: The parts of the run that it leaves, by field.
+            fresh: Those that were made anew on the remaining graph alone, and how.
+        """
         return [
-            *fates(vars(self), vars(after), fresh),
+            *fates(vars(self), after, fresh),
             *outside(self._name_of_data, len(self.receipts) + 1, None if self.origin is None else str(self.origin[0])),
         ]
 
@@ -418,6 +454,14 @@ class Run:
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
+
+
+def _check_purge(purge: bool, defer: bool) -> None:
+    if purge and defer:
+        raise MethodError(
+            "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred request "
+            "does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
+        )
 
 
 def _with_cost(receipt: Receipt, phase: str, state: Prepared) -> Receipt:

@@ -21,7 +21,7 @@ from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressE
 from unweave.fitting import Recipe
 from unweave.graph import Region, Removal
 from unweave.losses import Loss, cross_entropy
-from unweave.meter import peak_memory
+from unweave.meter import Meter, peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
 from unweave.objective import Forward, Point, WeightDecay, call, load_flat
@@ -34,7 +34,7 @@ from unweave.request import Request
 from unweave.statistics import refresh, running
 from unweave.view import GraphView
 
-__all__ = ["Unlearned", "unlearn"]
+__all__ = ["Unlearned", "check_kinds", "graph_of", "options_of", "pose_for", "region_of", "unlearn"]
 
 
 @dataclass(frozen=True)
@@ -112,25 +112,10 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
-    ready = getattr(how, "prepared", None)
-    if not defer and isinstance(ready, Prepared) and ready.pending is not None:
-        raise MethodError(
-            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into "
-            "an unweave.Run and call its verify()"
-        )
-    if memory_mib is not None:
-        _check_bounded(how, defer, hops)
-    elif isinstance(data, GraphView) and not defer:
-        data = data.data
+    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
-    if recipe is not None and not isinstance(recipe, Recipe):
-        raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
-    if recipe is not None and weight_decay != recipe.weight_decay:
-        raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
     if defer:
-        if hops is not None:
-            raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
         done = forget_locally(
             model,
             data,
@@ -146,25 +131,22 @@ def unlearn(
         return Unlearned(done.model, done.graph, done.receipt, done.prepared)
     device = meter.device
     with torch.enable_grad(), peak_memory(device) as peak:
-        with torch.set_grad_enabled(how.local):
-            given: dict[str, Any] = {
-                "weight_decay": weight_decay,
-                "loss": loss,
-                "forward": forward,
-                "seed": seed,
-                "allow_class_loss": allow_class_loss,
-                "meter": meter,
-                "prepared": ready,
-            }
-            if memory_mib is not None:
-                problem, region, notes = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
-            else:
-                assert isinstance(data, Data)
-                problem, region, notes = pose(model, data, request, hops=hops, **given)
-        own, removal = problem.original.model, problem.removal
-        with meter.phase("evaluate"):
-            before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
-            problem.release(gradients=how.local)
+        problem, region, notes = pose_for(
+            model,
+            data,
+            request,
+            how,
+            hops,
+            memory_mib,
+            weight_decay=weight_decay,
+            loss=loss,
+            forward=forward,
+            seed=seed,
+            allow_class_loss=allow_class_loss,
+            meter=meter,
+        )
+        own, removal, ready = problem.original.model, problem.removal, getattr(how, "prepared", None)
+        before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
@@ -180,21 +162,13 @@ def unlearn(
                 "digest_after": tensor_digest(new.named_parameters()),
             }
     meter.seconds["total"] = sum(meter.seconds.values())
-    own_size = region.mask.numel()
     receipt = Receipt(
         request=removal.request.to_dict(),
         request_digest=removal.request.digest,
         removed=removal.counts,
-        graph={
-            "nodes": own_size,
-            "undirected": removal.undirected,
-            "stored_edges_before": removal.stored_edges + removal.edges.size(1),
-            "stored_edges_after": removal.stored_edges,
-            "training_nodes_before": problem.original.nodes.numel(),
-            "training_nodes_after": problem.remaining.nodes.numel(),
-        },
-        region=_describe_region(region, problem),
-        method={"name": how.name, "options": _options(how)},
+        graph=graph_of(region, problem),
+        region=region_of(region, problem),
+        method={"name": how.name, "options": options_of(how)},
         details=outcome.details | _describe_blocks(problem),
         solve=None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
         parameters={
@@ -228,6 +202,49 @@ def unlearn(
     if isinstance(ready, Prepared):
         aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
     return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints)
+
+
+def pose_for(
+    model: nn.Module,
+    data: Data | GraphView,
+    request: Request,
+    how: Method,
+    hops: int | None,
+    memory_mib: float | None,
+    **given: Any,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem as a method wants it, with what every receipt needs evaluated."""
+    given["prepared"] = getattr(how, "prepared", None)
+    meter: Meter = given["meter"]
+    with torch.set_grad_enabled(how.local):
+        if memory_mib is not None:
+            posed = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
+        else:
+            whole = data.data if isinstance(data, GraphView) else data
+            posed = pose(model, whole, request, hops=hops, **given)
+    with meter.phase("evaluate"):
+        posed[0].release(gradients=how.local)
+    return posed
+
+
+def check_kinds(
+    how: Method, weight_decay: WeightDecay, recipe: Recipe | None, hops: int | None, *, defer: bool, bounded: bool
+) -> None:
+    """What goes together, and what does not."""
+    ready = getattr(how, "prepared", None)
+    if not defer and isinstance(ready, Prepared) and ready.pending is not None:
+        raise MethodError(
+            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into "
+            "an unweave.Run and call its verify()"
+        )
+    if bounded:
+        _check_bounded(how, defer, hops)
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
+    if recipe is not None and weight_decay != recipe.weight_decay:
+        raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
+    if defer and hops is not None:
+        raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
 
 
 def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
@@ -326,7 +343,21 @@ def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, ou
     return [trace("running statistics", names, "kept", f"they {why} the old graph")]
 
 
-def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
+def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """Size of the graph before and after, for the receipt."""
+    removal = problem.removal
+    return {
+        "nodes": region.mask.numel(),
+        "undirected": removal.undirected,
+        "stored_edges_before": removal.stored_edges + removal.edges.size(1),
+        "stored_edges_after": removal.stored_edges,
+        "training_nodes_before": problem.original.nodes.numel(),
+        "training_nodes_after": problem.remaining.nodes.numel(),
+    }
+
+
+def region_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """The region, for the receipt."""
     return {
         **describe(region.reach),
         "sizes": list(region.sizes),
@@ -335,7 +366,8 @@ def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _options(method: Method) -> dict[str, Any]:
+def options_of(method: Method) -> dict[str, Any]:
+    """The options of a method, for the receipt."""
     plain = (str, int, float, bool, type(None))
     return {
         key: value if isinstance(value, plain) else getattr(value, "__qualname__", type(value).__name__)
