@@ -126,6 +126,11 @@ def test_a_purge_is_planned_with_its_cost(runs: dict[str, uw.Run]) -> None:
     assert after.prepared is not None
     assert 0.5 * after.prepared.passes <= plan.preparing <= 2 * after.prepared.passes
     assert run.plan(request).preparing == 0
+    least, most = plan.passes["least"], plan.passes["most"]
+    assert least is not None
+    assert most is not None
+    both = [(number + plan.preparing) / (2 * EPOCHS) for number in (least, most)]
+    assert plan.share == pytest.approx(both)
 
 
 @pytest.mark.parametrize("purge", [True, False])
@@ -287,6 +292,9 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert told["passes"] == {"least": 17, "most": 17, "about": None}
     assert told["share"] == [0.85, 0.85]
     refused(unweave(*how[:-1], "share=0.9", "--dry-run"), "no checkpoint lies before")
+    assert f"the run before ({path}): it has the old model" in done.stdout
+    done = unweave(*how, "--dry-run", "--out", path, "--overwrite")
+    assert f"the run before ({path}): replaced by this one" in done.stdout
     refused(unweave(*how, "--dry-run", "--out", path), "exists already")
     refused(unweave(*how), "say where the new run goes", code=2)
     assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == files

@@ -22,7 +22,7 @@ from unweave.testing import small_graph
 
 SCRIPT = Path(__file__).parent / "killing.py"
 KILLED = -9
-COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--overwrite", "--out"]
+COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--purge", "--overwrite", "--out"]
 
 
 @dataclass(frozen=True)

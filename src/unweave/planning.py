@@ -66,11 +66,13 @@ class Plan:
 
     @property
     def share(self) -> tuple[float, float | None] | None:
-        """All passes as a share of a retraining, at least and at most, where that is known."""
+        """All passes, with those for preparing, as a share of a retraining, at least and at most, where it is known."""
         least, most = self.passes["least"], self.passes["most"] or self.passes["about"]
         if self.retraining is None or least is None:
             return None
-        return least / self.retraining, None if most is None else (most + self.preparing) / self.retraining
+        low, high = (None if n is None else (n + self.preparing) / self.retraining for n in (least, most))
+        assert low is not None
+        return low, high
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON document."""

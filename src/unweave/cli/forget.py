@@ -1,5 +1,6 @@
 """``unweave forget``: make the model of a run forget, and write a new run with the receipt."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import read_options
+from unweave.remembering import replaced
 from unweave.run import Run
 
 __all__ = ["forget"]
@@ -69,6 +71,8 @@ def forget(
     }
     if out is None or dry_run:
         found = before.plan(wanted(before.data), method, **how)
+        if out is not None and out.resolve() == run.resolve():
+            found = replace(found, remembers=replaced(found.remembers))
         print_json({"run": str(run), "plan": found.to_dict()}) if json else say(str(found))
         return
     with progress_bar(f"forgetting by {method}"):
