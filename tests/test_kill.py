@@ -20,7 +20,7 @@ from unweave.cli.app import app
 from unweave.objective import flatten
 from unweave.testing import small_graph
 
-SCRIPT = Path(__file__).parent / "killing.py"
+SCRIPT = Path(__file__).parent / "victims.py"
 KILLED = -9
 COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--purge", "--overwrite", "--out"]
 

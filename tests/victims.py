@@ -1,6 +1,6 @@
 """Kill processes while they write runs; a script, so that torch is imported once and every victim is a fork of it.
 
-``python tests/killing.py PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
+``python tests/victims.py PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
 
     {"save": RUN, "over": RUN or null, "under": FOLDER, "exchange": false}
     {"arguments": [...], "after": [share, ...], "fresh": RUN, "under": FOLDER}
