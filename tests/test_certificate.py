@@ -304,4 +304,4 @@ def test_a_frozen_encoder_stays_what_it_is_and_is_pointed_out() -> None:
     assert receipt.parameters["count"] == 5 * 3 + 3
     assert receipt.certificate is not None
     assert any("of the trained parameters only: encoder.bias" in text for text in receipt.certificate["checked"])
-    assert any("frozen parameters keep what they learnt: encoder.bias" in text for text in receipt.warnings)
+    assert any(t["what"] == "frozen parameters" and "encoder.bias" in t["where"] for t in receipt.remembers)

@@ -12,8 +12,8 @@ def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
         "BudgetError", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError",
         "EmptyRequestError", "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError",
-        "NoProgressError", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError", "Run",
-        "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load",
+        "NoProgressError", "Plan", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError",
+        "Run", "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load",
         "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)

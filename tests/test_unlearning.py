@@ -136,12 +136,14 @@ def test_running_statistics_are_taken_anew_on_the_remaining_graph() -> None:
     torch.testing.assert_close(done.model.norm.running_var, hidden.var(dim=0))
     assert done.model.norm.momentum == 0.1
     assert not done.model.training
-    assert any("taken anew on the remaining graph: norm" in w for w in done.receipt.warnings)
+    assert [(t["where"], t["state"]) for t in done.receipt.remembers] == [("norm", "rewritten")]
     kept = forget(model, data, method="none")
     assert torch.equal(kept.model.norm.running_mean, model.norm.running_mean)
-    assert any("still come from the old graph: norm" in w for w in kept.receipt.warnings)
+    assert "Remembers  running statistics (norm): they still come from the old graph" in str(kept.receipt)
     retrained = forget(model, data, method="retrain", epochs=10)
-    assert not any("running statistics" in w for w in retrained.receipt.warnings)
+    assert "Rewritten  running statistics (norm): training began anew" in str(retrained.receipt)
+    tuned = forget(model, data, method="finetune", epochs=1)
+    assert "Remembers  running statistics (norm): they went on from" in str(tuned.receipt)
 
 
 @pytest.mark.parametrize("norm", [GraphNorm, PairNorm, MeanSubtractionNorm])
@@ -340,7 +342,8 @@ def test_what_else_remembers_a_node_is_named() -> None:
 
     data, model = small_graph(), Table()
     uw.train(model, data, epochs=5)
-    assert any("'rows.weight' has a row for every node" in w for w in forget(model, data).receipt.warnings)
+    assert "Remembers  a parameter (rows.weight): it has a row for every node" in str(forget(model, data).receipt)
+    assert not forget(model, data, method="retrain", epochs=5).receipt.remembers
 
 
 def test_edge_attributes_reach_the_model_or_are_refused() -> None:

@@ -31,6 +31,7 @@ from unweave.errors import (
 from unweave.experiments.compare import compare
 from unweave.explanation import Explanation, explain
 from unweave.fitting import Recipe
+from unweave.planning import Plan
 from unweave.polishing import Polished, polish
 from unweave.prepared import Prepared, prepare
 from unweave.receipt import Receipt
@@ -56,6 +57,7 @@ __all__ = [
     "ModelError",
     "NegativeCurvatureError",
     "NoProgressError",
+    "Plan",
     "Polished",
     "Prepared",
     "Receipt",

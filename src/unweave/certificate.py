@@ -28,7 +28,7 @@ from unweave.sparse import eagerly
 from unweave.statistics import running
 from unweave.validation import rounding
 
-__all__ = ["Bound", "Linear", "bound_of", "bounded", "examine", "local", "none", "uncertified"]
+__all__ = ["Bound", "Linear", "bound_of", "bounded", "examine", "local", "most_passes", "none", "uncertified"]
 
 CONVEX = (cross_entropy, binary_cross_entropy, squared_error)
 """Losses that are known to be convex in the outputs."""
@@ -102,6 +102,11 @@ def uncertified(objective: Objective) -> str | None:
     if names := ", ".join(running(model)):
         return f"running statistics ({names}) follow the data and are no part of the objective"
     return _FOUND.get(_key(model, objective.forward))
+
+
+def most_passes(objective: Objective) -> int:
+    """Passes that looking for a certificate, and computing its bound, takes at most."""
+    return 0 if uncertified(objective) is not None else 3 + 2 + len(LINES)
 
 
 def examine(objective: Objective, theta: Tensor) -> Linear | str:

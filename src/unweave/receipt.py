@@ -12,9 +12,17 @@ import torch_geometric
 
 from unweave._digest import canonical_json
 from unweave.errors import RunError
+from unweave.remembering import Trace
 from unweave.request import Request
 
-__all__ = ["Receipt", "environment"]
+__all__ = [
+    "Receipt",
+    "describe_graph",
+    "describe_region",
+    "describe_removed",
+    "describe_traces",
+    "environment",
+]
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -58,6 +66,9 @@ class Receipt:
         environment: Versions and device.
         warnings: What the reader should know.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
+        remembers: What else was made with what was removed, each with ``what``, ``where``, ``state`` (``purged``,
+            ``rewritten`` or ``kept``) and ``why``. A run lists all its parts, :func:`unweave.unlearn` those of the
+            model.
         verified: Whether the answer was checked on the whole graph. Until a deferred request is, what only that tells
             is not in ``objective``, and ``residual_influence`` is ``None``.
         certificate: What is proved: its ``kind`` is ``"removal"``, ``"bound"``, ``"local"`` or ``"none"``, its
@@ -86,6 +97,7 @@ class Receipt:
     nearness: str | None = None
     verified: bool = True
     certificate: dict[str, Any] | None = None
+    remembers: list[Trace] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
@@ -112,25 +124,11 @@ class Receipt:
         return "\n".join(f"{title:<11}{text}" for title, text in self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        removed, graph = self.removed, self.graph
-        went = [
-            _count(removed["nodes"], "node"),
-            _count(removed["edges"], "edge"),
-            f"the features of {_count(removed['feature_rows'], 'node')}" if removed["feature_rows"] else "",
-            _count(removed["labels"], "label"),
-        ]
         lines = [
             ("Asked", f"{Request.from_dict(self.request).describe()}  (request {self.request_digest[:12]})"),
-            (
-                "Forgotten",
-                ", ".join(filter(None, went)) + ("; deleted nodes take theirs along" if removed["nodes"] else ""),
-            ),
-            (
-                "Graph",
-                f"{graph['nodes']:,} nodes, {graph['stored_edges_before']:,} → {graph['stored_edges_after']:,} stored "
-                f"edges, {graph['training_nodes_before']:,} → {graph['training_nodes_after']:,} training nodes",
-            ),
-            ("Affected", self._affected()),
+            ("Forgotten", describe_removed(self.removed)),
+            ("Graph", describe_graph(self.graph)),
+            ("Affected", describe_region(self.region)),
             ("Method", self._method()),
         ]
         if self.solve:
@@ -158,6 +156,7 @@ class Receipt:
                 f"peak {self.peak_mib:.0f} MiB on {self.environment['device_name']} ({self.environment['device']})",
             ),
         ]
+        lines += describe_traces(self.remembers)
         lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
         return lines
 
@@ -167,17 +166,6 @@ class Receipt:
         if not together:
             return text
         return f"{text}; all {together['models']} models since training seen together: ε {together['epsilon']:.3g}"
-
-    def _affected(self) -> str:
-        region = self.region
-        if region["steps"] is None:
-            return f"the whole graph is taken as affected ({region['source']})"
-        hops = " + ".join(f"{n:,}" for n in region["sizes"])
-        return (
-            f"{region['nodes']:,} nodes can see their prediction change, {region['training_nodes']:,} of them in "
-            f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
-            + (f"; {region['halo_nodes']:,} nodes were looked at" if "halo_nodes" in region else "")
-        )
 
     def _objective(self) -> str:
         before, after = (self.objective.get(f"remaining_{when}") for when in ("before", "after"))
@@ -212,6 +200,46 @@ class Receipt:
             + (f", of {together} requests together. " if together > 1 else ". ")
             + "The distance to a retrained model was not measured here; unweave.rehearse measures it"
         )
+
+
+def describe_removed(removed: dict[str, int]) -> str:
+    """What a request takes, in words."""
+    went = [
+        _count(removed["nodes"], "node"),
+        _count(removed["edges"], "edge"),
+        f"the features of {_count(removed['feature_rows'], 'node')}" if removed["feature_rows"] else "",
+        _count(removed["labels"], "label"),
+    ]
+    return ", ".join(filter(None, went)) + ("; deleted nodes take theirs along" if removed["nodes"] else "")
+
+
+def describe_graph(graph: dict[str, Any]) -> str:
+    """The size of a graph before and after, in words."""
+    return (
+        f"{graph['nodes']:,} nodes, {graph['stored_edges_before']:,} → {graph['stored_edges_after']:,} stored "
+        f"edges, {graph['training_nodes_before']:,} → {graph['training_nodes_after']:,} training nodes"
+    )
+
+
+def describe_region(region: dict[str, Any]) -> str:
+    """The nodes whose prediction can change, in words."""
+    if region["steps"] is None:
+        return f"the whole graph is taken as affected ({region['source']})"
+    hops = " + ".join(f"{n:,}" for n in region["sizes"])
+    return (
+        f"{region['nodes']:,} nodes can see their prediction change, {region['training_nodes']:,} of them in "
+        f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
+        + (f"; {region['halo_nodes']:,} nodes were looked at" if "halo_nodes" in region else "")
+    )
+
+
+def describe_traces(remembers: list[Trace]) -> list[tuple[str, str]]:
+    """What is gone, what was made anew and what still remembers, in words, under a title each."""
+    lines = []
+    for state, title in (("purged", "Purged"), ("rewritten", "Rewritten"), ("kept", "Remembers")):
+        some = [f"{t['what']} ({t['where']}): {t['why']}" for t in remembers if t["state"] == state]
+        lines += [(title if i == 0 else "", text) for i, text in enumerate(some)]
+    return lines
 
 
 def _count(number: int, noun: str) -> str:

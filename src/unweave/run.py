@@ -7,7 +7,7 @@ run is ever executed.
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
 from unweave.fitting import Recipe
-from unweave.folder import check_folder, read_folder, to_json, write_folder
+from unweave.folder import check_folder, read_folder, recover_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
@@ -35,8 +35,10 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score, score_outputs
 from unweave.models import MODELS
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
+from unweave.planning import Plan, plan
 from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
+from unweave.remembering import STATES, Trace, began_anew, fates, outside, replaced
 from unweave.request import Request
 from unweave.unlearning import Unlearned, unlearn
 from unweave.view import GraphView
@@ -62,6 +64,7 @@ class Run:
         loss: Per-node loss it was trained with.
         forward: How the model is called.
         checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
+        origin: The folder it was opened from, and how many receipts it had there.
     """
 
     model: nn.Module
@@ -73,6 +76,7 @@ class Run:
     loss: Loss = cross_entropy
     forward: Forward = call
     checkpoints: tuple[Checkpoint, ...] = ()
+    origin: tuple[Path, int] | None = None
 
     @property
     def data(self) -> Data:
@@ -101,13 +105,14 @@ class Run:
         allow_class_loss: bool = False,
         defer: bool = False,
         memory_mib: float | None = None,
+        purge: bool = False,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
 
-        A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, and the
-        receipt says so, unless the method trains: ``replay`` puts new ones in the place of those it passes, and
-        ``retrain`` leaves none.
+        A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, unless the
+        method trains: ``replay`` puts new ones in the place of those it passes, and ``retrain`` leaves none. The
+        receipt says of each part of the run whether it still remembers what was removed (``remembers``).
 
         Args:
             request: What to forget.
@@ -117,17 +122,27 @@ class Run:
             defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
                 what it was worth. Requests that are pending are verified before one that is not deferred.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
+            purge: Leave nothing else in the run that was made with what is removed: checkpoints go, unless training
+                began anew, and a prepared state is computed anew on the remaining graph.
             **options: Options of the method.
         """
-        if method is None:
-            method = "gif" if self.recipe.certify is None or defer else "certified"
+        method = self._usual(defer) if method is None else method
+        _check_purge(purge, defer)
+        again: dict[str, Any] = {
+            "allow_class_loss": allow_class_loss,
+            "memory_mib": memory_mib,
+            "purge": purge,
+            **options,
+        }
         if self.pending and not defer:
-            here = self._verified(memory_mib)
-            return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
+            return self._verified(memory_mib).forget(request, method, **again)
         if self.prepared is not None and not defer and ready_for(method, prepared=self.prepared) and self._worn > WORN:
             here = self.prepare(memory_mib=memory_mib)
-            new = here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
-            return replace(new, receipts=(*new.receipts[:-1], _with_cost(new.receipts[-1], here.prepared)))
+            new, told = here.forget(request, method, **again), here.prepared
+            assert told is not None
+            last = _with_cost(new.receipts[-1], "prepare", told)
+            last = replace(last, details=last.details | {"prepared": f"anew for this request, {told.passes} passes"})
+            return replace(new, receipts=(*new.receipts[:-1], last))
         done = unlearn(
             self.model,
             self.graph,
@@ -143,16 +158,88 @@ class Run:
             memory_mib=memory_mib,
             **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
         )
-        receipt = done.receipt if done.checkpoints is not None else _with_memory(done.receipt, self.checkpoints)
-        return replace(
+        new = replace(
             self,
             model=done.model,
             graph=done.graph,
             metrics=self._scores(done),
-            receipts=(*self.receipts, _in_sequence(receipt, self.receipts)),
-            prepared=done.prepared if defer else self._aged(done, memory_mib),
             checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
         )
+        anew = began_anew(done.checkpoints, done.receipt.details)
+        receipt, fresh = done.receipt, {"checkpoints": "training began anew on the remaining graph"} if anew else {}
+        if purge:
+            new = new._purged(fresh, memory_mib)
+            if new.prepared is not None:
+                receipt = _with_cost(receipt, "purge", new.prepared)
+                fresh["prepared"] = f"computed anew on the remaining graph, {new.prepared.passes} passes"
+        else:
+            new = replace(new, prepared=done.prepared if defer else self._aged(done, memory_mib))
+        receipt = replace(receipt, remembers=[*receipt.remembers, *self._traces(vars(new), fresh)])
+        return replace(new, receipts=(*self.receipts, _in_sequence(receipt, self.receipts)))
+
+    def _purged(self, fresh: Collection[str], memory_mib: float | None) -> "Run":
+        """This run, which has forgotten, without what was made before that; what a purge makes anew is made anew."""
+        gone = [part.field for part in STATES if part.field not in fresh]
+        own: dict[str, Any] = {field: type(self).__dataclass_fields__[field].default for field in gone}
+        bare = replace(self, **own)
+        return bare if self.prepared is None else bare.prepare(memory_mib=memory_mib)
+
+    def _usual(self, defer: bool) -> str:
+        """The method that is taken where none is named."""
+        return "gif" if self.recipe.certify is None or defer else "certified"
+
+    def plan(
+        self,
+        request: Request,
+        method: str | Method | None = None,
+        *,
+        allow_class_loss: bool = False,
+        defer: bool = False,
+        memory_mib: float | None = None,
+        purge: bool = False,
+        **options: Any,
+    ) -> Plan:
+        """What :meth:`forget` would do and what it would cost, without doing it; the arguments are the same.
+
+        Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
+        over the graph.
+        """
+        _check_purge(purge, defer)
+        method = self._usual(defer) if method is None else method
+        if self.pending and not defer:
+            here = self._verified(memory_mib)
+            known = here.plan(request, method, allow_class_loss=allow_class_loss, purge=purge, **options)
+            some = "1 request that is" if self.pending == 1 else f"{self.pending} requests that are"
+            first = f"{some} pending would be verified, by one look at the whole graph"
+            return replace(known, first=[first, *known.first])
+        return plan(
+            self,
+            request,
+            method,
+            allow_class_loss=allow_class_loss,
+            defer=defer,
+            memory_mib=memory_mib,
+            purge=purge,
+            options=options,
+        )
+
+    def _traces(self, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
+        """What else remembers a request that this run carries out.
+
+        Args:
+            after: The parts of the run that it leaves, by field.
+            fresh: Those that were made anew on the remaining graph alone, and how.
+        """
+        return [
+            *fates(vars(self), after, fresh),
+            *outside(self._name_of_data, len(self.receipts) + 1, None if self.origin is None else str(self.origin[0])),
+        ]
+
+    @property
+    def _name_of_data(self) -> str | None:
+        base = self.graph.base if isinstance(self.graph, GraphView) else self.graph
+        name: str | None = base.get("name")
+        return name
 
     def _scores(self, done: Unlearned) -> dict[str, float]:
         if done.outputs is None:
@@ -251,17 +338,27 @@ class Run:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run to a folder, whole or not at all.
 
+        Where that is the folder it was opened from, its new receipts say that the run before is gone (:meth:`at`).
+
         Args:
             path: The folder; refused when it exists.
             overwrite: Replace it when it exists.
         """
         path = Path(path)
+        recover_folder(path)
         if path.exists() and not overwrite:
             raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
         if path.exists():
             check_folder(path)  # only a run is ever overwritten
-        write_folder(path, self._files())
+        write_folder(path, self.at(path)._files())
         return path
+
+    def at(self, path: str | Path) -> "Run":
+        """This run as a folder will hold it: its receipts know whether the run before is replaced."""
+        if self.origin is None or Path(path).resolve() != self.origin[0].resolve():
+            return self
+        old, new = self.receipts[: self.origin[1]], self.receipts[self.origin[1] :]
+        return replace(self, receipts=(*old, *(replace(r, remembers=replaced(r.remembers)) for r in new)))
 
     @classmethod
     def open(
@@ -326,6 +423,7 @@ class Run:
             loss=loss,
             forward=forward,
             checkpoints=states,
+            origin=(path, len(receipts)),
         )
 
     def _files(self) -> dict[str, bytes]:
@@ -379,21 +477,18 @@ def _in_sequence(receipt: Receipt, earlier: tuple[Receipt, ...]) -> Receipt:
     return replace(receipt, certificate=receipt.certificate | {"together": seen})
 
 
-def _with_cost(receipt: Receipt, state: Prepared | None) -> Receipt:
+def _check_purge(purge: bool, defer: bool) -> None:
+    if purge and defer:
+        raise MethodError(
+            "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred request "
+            "does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
+        )
+
+
+def _with_cost(receipt: Receipt, phase: str, state: Prepared) -> Receipt:
     """The receipt of a request for which the state was computed anew."""
-    assert state is not None
-    seconds = receipt.seconds | {"prepare": state.seconds, "total": receipt.seconds["total"] + state.seconds}
-    told = {"prepared": f"anew for this request, {state.passes} passes"}
-    return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes, details=receipt.details | told)
-
-
-def _with_memory(receipt: Receipt, kept: tuple[Checkpoint, ...]) -> Receipt:
-    """The receipt of a run that keeps checkpoints as they were."""
-    if not kept:
-        return receipt
-    which = f"{'checkpoint' if len(kept) == 1 else 'checkpoints'} of epoch {', '.join(str(c.epoch) for c in kept)}"
-    note = f"the run keeps the {which}, trained on what was removed: what is kept for replay still remembers it"
-    return replace(receipt, warnings=[*receipt.warnings, note])
+    seconds = receipt.seconds | {phase: state.seconds, "total": receipt.seconds["total"] + state.seconds}
+    return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes)
 
 
 def _graph(path: Path, known: dict[str, Any], given: Data | None, root: str | Path | None) -> Data:

@@ -28,6 +28,7 @@ from unweave.models import GCN
 from unweave.objective import flatten
 from unweave.receipt import Receipt
 from unweave.request import Request
+from unweave.run import Run
 from unweave.training import train
 from unweave.unlearning import Unlearned, unlearn
 
@@ -151,6 +152,20 @@ class MethodContract:
             assert receipt.nearness
         assert receipt.passes > 0
         assert str(receipt)
+
+    def test_a_dry_run_tells_the_cost(self) -> None:
+        """The passes it takes lie between what it expects (:meth:`Method.expect`), and a dry run changes nothing."""
+        data = small_graph()
+        model, recipe = self.deploy(data)
+        before = flatten(model).clone()
+        run = Run(model, data, recipe, {}, checkpoints=getattr(self, "checkpoints", ()))
+        plan = run.plan(self.request(data), self.method, **self.options)
+        assert torch.equal(flatten(model), before)
+        passes = self.forget(model, data, recipe).receipt.passes
+        least, most = plan.passes["least"], plan.passes["most"]
+        assert least is not None
+        assert least <= passes
+        assert most is None or passes <= most
 
     def test_bad_requests_are_refused(self) -> None:
         """An unknown node and an empty request are errors, not no-ops."""

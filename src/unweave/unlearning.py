@@ -22,7 +22,7 @@ from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressE
 from unweave.fitting import Recipe
 from unweave.graph import Region, Removal
 from unweave.losses import Loss, cross_entropy
-from unweave.meter import peak_memory
+from unweave.meter import Meter, peak_memory
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make
 from unweave.objective import Forward, Objective, Point, WeightDecay, call, load_flat, trained
@@ -30,11 +30,12 @@ from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
 from unweave.reach import describe
 from unweave.receipt import Receipt, environment
+from unweave.remembering import Trace, began_anew, trace
 from unweave.request import Request
 from unweave.statistics import refresh, running
 from unweave.view import GraphView
 
-__all__ = ["Unlearned", "unlearn"]
+__all__ = ["Unlearned", "check_kinds", "graph_of", "options_of", "pose_for", "region_of", "unlearn"]
 
 
 @dataclass(frozen=True)
@@ -112,25 +113,10 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
-    ready = getattr(how, "prepared", None)
-    if not defer and isinstance(ready, Prepared) and ready.pending is not None:
-        raise MethodError(
-            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into "
-            "an unweave.Run and call its verify()"
-        )
-    if memory_mib is not None:
-        _check_bounded(how, defer, hops)
-    elif isinstance(data, GraphView) and not defer:
-        data = data.data
+    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
-    if recipe is not None and not isinstance(recipe, Recipe):
-        raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
-    if recipe is not None and weight_decay != recipe.weight_decay:
-        raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
     if defer:
-        if hops is not None:
-            raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
         done = forget_locally(
             model,
             data,
@@ -146,32 +132,29 @@ def unlearn(
         return Unlearned(done.model, done.graph, done.receipt, done.prepared)
     device = meter.device
     with torch.enable_grad(), peak_memory(device) as peak:
-        with torch.set_grad_enabled(how.local):
-            given: dict[str, Any] = {
-                "weight_decay": weight_decay,
-                "loss": loss,
-                "forward": forward,
-                "seed": seed,
-                "allow_class_loss": allow_class_loss,
-                "meter": meter,
-                "prepared": ready,
-            }
-            if memory_mib is not None:
-                problem, region, notes = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
-            else:
-                assert isinstance(data, Data)
-                problem, region, notes = pose(model, data, request, hops=hops, **given)
-        own, removal = problem.original.model, problem.removal
-        with meter.phase("evaluate"):
-            before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
-            problem.release(gradients=how.local)
+        problem, region, notes = pose_for(
+            model,
+            data,
+            request,
+            how,
+            hops,
+            memory_mib,
+            weight_decay=weight_decay,
+            loss=loss,
+            forward=forward,
+            seed=seed,
+            allow_class_loss=allow_class_loss,
+            meter=meter,
+        )
+        own, removal, ready = problem.original.model, problem.removal, getattr(how, "prepared", None)
+        before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
-            notes += _refresh_statistics(new, removal, forward, outcome)
+            traces = _refresh_statistics(new, removal, forward, outcome) + _memories(new, region.mask.numel(), outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = _quality(problem, outcome, point, local=how.local)
@@ -181,21 +164,13 @@ def unlearn(
             }
         certificate = _certificate(problem.remaining, outcome)
     meter.seconds["total"] = sum(meter.seconds.values())
-    own_size = region.mask.numel()
     receipt = Receipt(
         request=removal.request.to_dict(),
         request_digest=removal.request.digest,
         removed=removal.counts,
-        graph={
-            "nodes": own_size,
-            "undirected": removal.undirected,
-            "stored_edges_before": removal.stored_edges + removal.edges.size(1),
-            "stored_edges_after": removal.stored_edges,
-            "training_nodes_before": problem.original.nodes.numel(),
-            "training_nodes_after": problem.remaining.nodes.numel(),
-        },
-        region=_describe_region(region, problem),
-        method={"name": how.name, "options": _options(how)},
+        graph=graph_of(region, problem),
+        region=region_of(region, problem),
+        method={"name": how.name, "options": options_of(how)},
         details=outcome.details | _describe_blocks(problem),
         solve=None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
         parameters={
@@ -213,7 +188,6 @@ def unlearn(
             *notes,
             *outcome.warnings,
             *quality.pop("warnings"),
-            *_memories(own, own_size),
             *_assumed(how, recipe),
         ],
         objective={
@@ -225,11 +199,55 @@ def unlearn(
         residual_influence=quality.pop("residual_influence"),
         nearness=outcome.nearness,
         certificate=certificate,
+        remembers=traces,
     )
     aged = None
     if isinstance(ready, Prepared):
         aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
     return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints)
+
+
+def pose_for(
+    model: nn.Module,
+    data: Data | GraphView,
+    request: Request,
+    how: Method,
+    hops: int | None,
+    memory_mib: float | None,
+    **given: Any,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem as a method wants it, with what every receipt needs evaluated."""
+    given["prepared"] = getattr(how, "prepared", None)
+    meter: Meter = given["meter"]
+    with torch.set_grad_enabled(how.local):
+        if memory_mib is not None:
+            posed = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
+        else:
+            whole = data.data if isinstance(data, GraphView) else data
+            posed = pose(model, whole, request, hops=hops, **given)
+    with meter.phase("evaluate"):
+        posed[0].release(gradients=how.local)
+    return posed
+
+
+def check_kinds(
+    how: Method, weight_decay: WeightDecay, recipe: Recipe | None, hops: int | None, *, defer: bool, bounded: bool
+) -> None:
+    """What goes together, and what does not."""
+    ready = getattr(how, "prepared", None)
+    if not defer and isinstance(ready, Prepared) and ready.pending is not None:
+        raise MethodError(
+            "prepared= has deferred requests that are not verified; verify them first: put model, graph and state into "
+            "an unweave.Run and call its verify()"
+        )
+    if bounded:
+        _check_bounded(how, defer, hops)
+    if recipe is not None and not isinstance(recipe, Recipe):
+        raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
+    if recipe is not None and weight_decay != recipe.weight_decay:
+        raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
+    if defer and hops is not None:
+        raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
 
 
 def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
@@ -330,18 +348,35 @@ def _load(model: nn.Module, outcome: Outcome) -> nn.Module:
     return model
 
 
-def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[str]:
+def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[Trace]:
     """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
     names = ", ".join(running(model))
-    if not names or outcome.buffers is not None:
+    if not names:
         return []
-    if not outcome.refresh:
-        return [f"running statistics still come from the old graph: {names}"]
-    refresh(model, removal.data, forward)
-    return [f"running statistics were taken anew on the remaining graph: {names}"]
+    if outcome.buffers is None and outcome.refresh:
+        refresh(model, removal.data, forward)
+        return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
+    if outcome.buffers is not None and began_anew(outcome.checkpoints, outcome.details):
+        return [trace("running statistics", names, "rewritten", "training began anew")]
+    why = "still come from" if outcome.buffers is None else "went on from those of"
+    return [trace("running statistics", names, "kept", f"they {why} the old graph")]
 
 
-def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
+def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """Size of the graph before and after, for the receipt."""
+    removal = problem.removal
+    return {
+        "nodes": region.mask.numel(),
+        "undirected": removal.undirected,
+        "stored_edges_before": removal.stored_edges + removal.edges.size(1),
+        "stored_edges_after": removal.stored_edges,
+        "training_nodes_before": problem.original.nodes.numel(),
+        "training_nodes_after": problem.remaining.nodes.numel(),
+    }
+
+
+def region_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """The region, for the receipt."""
     return {
         **describe(region.reach),
         "sizes": list(region.sizes),
@@ -350,7 +385,8 @@ def _describe_region(region: Region, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _options(method: Method) -> dict[str, Any]:
+def options_of(method: Method) -> dict[str, Any]:
+    """The options of a method, for the receipt."""
     plain = (str, int, float, bool, type(None))
     return {
         key: value if isinstance(value, plain) else getattr(value, "__qualname__", type(value).__name__)
@@ -358,13 +394,17 @@ def _options(method: Method) -> dict[str, Any]:
     }
 
 
-def _memories(model: nn.Module, size: int) -> list[str]:
+def _memories(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
     """Weights that belong to single nodes, or were kept as they are, and so may still remember a deleted one."""
     known = trained(model)
-    frozen = [name for name, _ in model.named_parameters() if name not in known]
-    kept = f"frozen parameters keep what they learnt: {', '.join(frozen[:4])}" + (", …" if len(frozen) > 4 else "")
-    return [kept] * bool(frozen) + [
-        f"parameter {name!r} has a row for every node; the row of a deleted node is still in it"
+    names = [name for name, _ in model.named_parameters() if name not in known]
+    some = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    frozen = [trace("frozen parameters", some, "kept", "they are not trained and keep what they learnt")] * bool(names)
+    if began_anew(outcome.checkpoints, outcome.details):
+        return frozen
+    why = "it has a row for every node; the row of a deleted node is still in it"
+    return frozen + [
+        trace("a parameter", name, "kept", why)
         for name, parameter in model.named_parameters()
         if parameter.dim() > 1 and parameter.size(0) == size
     ]

@@ -104,7 +104,7 @@ def test_checkpoints_are_kept_shown_and_replayed(tmp_path: Path) -> None:
     done = unweave("forget", tmp_path / "a", *request, "-o", "share=0.1", "--out", tmp_path / "b")
     assert done.exit_code == 0, done.stderr
     assert "replay (resumed at 18, epochs 2, of 20" in done.stdout
-    assert "still remembers" in done.stdout
+    assert "the checkpoints of epoch 10, 18 (" in done.stdout
     assert json.loads(unweave("show", tmp_path / "b", "--json").stdout)["checkpoints"]["epochs"] == [10, 18]
     for share, says in ((0.6, "no checkpoint lies before"), (2, "share must be"), ("x", "share must be")):
         refused(unweave("forget", tmp_path / "a", *request, "-o", f"share={share}", "--out", tmp_path / "c"), says)

@@ -103,7 +103,8 @@ def test_a_stream_of_requests() -> None:
     once = run.forget(uw.draw("edges:0.1", run.data), "gif")
     graphs.append(once.data)
     assert once.checkpoints == run.checkpoints
-    assert "keeps the checkpoints of epoch 20, 32, 38" in once.receipts[-1].warnings[-1]
+    assert not any("checkpoint" in warning for warning in once.receipts[-1].warnings)
+    assert "Remembers  the checkpoints of epoch 20, 32, 38 (checkpoints.safetensors" in str(once.receipts[-1])
 
     twice = once.forget(uw.draw("nodes:0.1", once.data, seed=1), "replay", share=0.2)
     graphs.append(twice.data)
@@ -113,7 +114,7 @@ def test_a_stream_of_requests() -> None:
     (warning,) = twice.receipts[-1].warnings
     assert "checkpoint of epoch 32 of 40" in warning
     assert "what other requests removed since" in warning
-    assert "(epoch 20)" in warning
+    assert "Remembers  the checkpoints of epoch 20, 32, 38 (" in str(twice.receipts[-1])
     assert "the 32 before them had seen it" in str(twice.receipts[-1])
 
     thrice = twice.forget(uw.draw("edges:0.1", twice.data, seed=2), "replay", share=0.05)
@@ -122,6 +123,7 @@ def test_a_stream_of_requests() -> None:
     anew = thrice.forget(uw.draw("edges:0.1", thrice.data, seed=3), "replay", share=1)
     assert same(anew.model, by_hand((anew.data, EPOCHS)))
     assert not anew.receipts[-1].warnings
+    assert "Rewritten  the checkpoints of epoch 20, 32, 38 (" in str(anew.receipts[-1])
     last = anew.forget(uw.draw("edges:0.1", anew.data, seed=4), "replay", share=0.2)
     assert same(last.model, by_hand((anew.data, 32), (last.data, 8)))
 
@@ -131,6 +133,7 @@ def test_retraining_leaves_no_checkpoint_that_remembers() -> None:
     done = run.forget(uw.draw("edges:0.1", run.data), "retrain")
     assert done.checkpoints == ()
     assert not done.receipts[-1].warnings
+    assert "Purged     the checkpoints of epoch 20, 32, 38 (" in str(done.receipts[-1])
     with pytest.raises(uw.MethodError, match="no checkpoint to replay from"):
         done.forget(uw.draw("edges:0.1", done.data), "replay")
 
@@ -139,7 +142,7 @@ def test_a_deferred_request_keeps_the_checkpoints_and_says_so() -> None:
     run = train().prepare()
     done = run.forget(uw.draw("edges:0.05", run.data), defer=True)
     assert done.checkpoints == run.checkpoints
-    assert "still remembers it" in done.receipts[-1].warnings[-1]
+    assert "the checkpoints of epoch 20, 32, 38 (" in str(done.receipts[-1])
     replayed = done.forget(uw.draw("nodes:0.1", done.data), "replay", share=0.2)
     assert same(replayed.model, by_hand((run.data, 32), (replayed.data, 8)))
 

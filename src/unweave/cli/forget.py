@@ -1,7 +1,8 @@
 """``unweave forget``: make the model of a run forget, and write a new run with the receipt."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from unweave.errors import MethodError, RunError
 from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import read_options
+from unweave.remembering import replaced
 from unweave.run import Run
 
 __all__ = ["forget"]
@@ -19,7 +21,7 @@ __all__ = ["forget"]
 @reports_errors
 def forget(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new run.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the new run; not needed with --dry-run.")] = None,
     request: RequestFile = None,
     forget: Forget = None,
     request_seed: RequestSeed = 0,
@@ -38,6 +40,12 @@ def forget(
         bool,
         typer.Option("--defer", help="One prepared step from its neighbourhood alone; unweave verify checks it later."),
     ] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Remove or compute anew all else in the run that was made with what goes.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen and what it would cost; write nothing.")
+    ] = False,
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
@@ -47,7 +55,9 @@ def forget(
     json: Json = False,
 ) -> None:
     """Make the model of a run forget, and write a new run with the receipt."""
-    if out.exists() and not overwrite:
+    if out is None and not dry_run:
+        raise typer.BadParameter("say where the new run goes: --out FOLDER, or --dry-run for none at all")
+    if out is not None and out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     wanted = request_reader(request, forget, request_seed)
     try:
@@ -55,15 +65,21 @@ def forget(
     except MethodError as error:
         raise typer.BadParameter(str(error)) from error
     before = Run.open(run, root=root).to(find_device(device))
+    how: dict[str, Any] = {
+        "allow_class_loss": allow_class_loss,
+        "defer": defer,
+        "memory_mib": memory_mib,
+        "purge": purge,
+        **options,
+    }
+    if out is None or dry_run:
+        found = before.plan(wanted(before.data), method, **how)
+        if out is not None and out.resolve() == run.resolve():
+            found = replace(found, remembers=replaced(found.remembers))
+        print_json({"run": str(run), "plan": found.to_dict()}) if json else say(str(found))
+        return
     with progress_bar("forgetting" + (f" by {method}" if method else "")):
-        after = before.forget(
-            wanted(before.data),
-            method,
-            allow_class_loss=allow_class_loss,
-            defer=defer,
-            memory_mib=memory_mib,
-            **options,
-        )
+        after = before.forget(wanted(before.data), method, **how).at(out)
     after.save(out, overwrite=overwrite)
     if json:
         print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})

@@ -1,6 +1,6 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.certified import Certified
 from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
@@ -22,6 +22,7 @@ __all__ = [
     "ClosedForm",
     "EraserBEKM",
     "EraserBLPA",
+    "Expected",
     "Finetune",
     "GIFPublished",
     "Method",

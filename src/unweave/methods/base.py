@@ -20,7 +20,7 @@ from unweave.meter import Meter
 from unweave.objective import Forward, Objective, Point, call
 from unweave.solvers import SolveReport
 
-__all__ = ["ASK", "Method", "Outcome", "Problem"]
+__all__ = ["ASK", "Expected", "Method", "Outcome", "Problem"]
 
 ASK = "is the model trained on this graph, with this loss and weight_decay? If so use method='finetune' or 'retrain'"
 """What to look at when nothing lowers the objective."""
@@ -220,6 +220,29 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What a method would do, and what that would cost.
+
+    Attributes:
+        how: What it would do, in a few words.
+        least: Passes over the graph it takes at least, from L0 and L' evaluated at θ0 with their gradients.
+        most: At most; ``None`` where that is not known.
+        polishes: Whether a polish comes on top, whose length is not known.
+        settled: Whether it may have evaluated its answer already, so that this is not done again for the receipt.
+        checkpoints: The states of training that there would be, as in :class:`Outcome`.
+        anew: Whether it would train from the start.
+    """
+
+    how: str = ""
+    least: float = 0
+    most: float | None = None
+    polishes: bool = False
+    settled: bool = False
+    checkpoints: tuple[Checkpoint, ...] | None = None
+    anew: bool = False
+
+
+@dataclass(frozen=True)
 class Method(ABC):
     """A way to forget. Options are the fields of the (frozen) dataclass.
 
@@ -243,6 +266,13 @@ class Method(ABC):
     @abstractmethod
     def forget(self, problem: Problem) -> Outcome:
         """Return parameters that no longer depend on what was removed, as nearly as the method can."""
+
+    def expect(self, problem: Problem) -> Expected:
+        """What :meth:`forget` would do with a problem, and its cost; what that would refuse, this refuses as well.
+
+        By default nothing is known but that the problem could be posed.
+        """
+        return Expected()
 
     def setup(
         self, model: nn.Module, data: Data, recipe: Recipe, loss: Loss = cross_entropy, forward: Forward = call

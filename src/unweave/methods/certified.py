@@ -7,7 +7,7 @@ from unweave.accounting import check_promise
 from unweave.certificate import Linear, examine
 from unweave.errors import MethodError, ModelError
 from unweave.fitting import Recipe
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.objective import Objective, flatten
 from unweave.releasing import REFINE, TOLERANCE, release
@@ -84,6 +84,11 @@ class Certified(Method):
             f"{done.certificate['distance']:.3g} of the minimiser on the remaining graph",
             certificate=done.certificate,
         )
+
+    def expect(self, problem: Problem) -> Expected:
+        """Newton steps on the perturbed objective, as many as it takes."""
+        certifiable(problem.remaining)
+        return Expected("refine with fresh noise until the residual is within its budget, else retrain so")
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Certified":

@@ -18,7 +18,7 @@ from unweave.fitting import Recipe, fit, reinitialise, seeded
 from unweave.graph import Removal
 from unweave.losses import Loss, cross_entropy
 from unweave.meter import Meter
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Aggregation, Shards
 from unweave.objective import Forward, Objective, call, flatten
@@ -102,21 +102,7 @@ class Eraser(Method):
 
     def forget(self, problem: Problem) -> Outcome:
         """Retrain the shards that held what was removed; the others stay as they are, bit by bit."""
-        old, data, whole = problem.remaining.model, problem.removal.data, problem.remaining
-        self._check_loss(whole.loss)
-        if not isinstance(old, Shards):
-            name = type(self).__name__
-            raise MethodError(
-                f"method {self.name!r} needs a model that was trained in shards, got {type(old).__name__}; make one: "
-                f"model = unweave.methods.{name}.from_recipe(recipe).setup(model, data, recipe)"
-            )
-        if (len(old.models), old.aggregation) != (self.shards, self.aggregation):
-            raise MethodError(
-                f"the model has {len(old.models)} shards and aggregation {old.aggregation!r}, method {self.name!r} was "
-                f"given {self.shards} and {self.aggregation!r}; use the method that set it up"
-            )
-        if old.members.numel() != data.num_nodes or bool((old.members[problem.original.nodes] < 0).any()):
-            raise MethodError("there are training nodes in no shard; is this the graph that the model was set up on?")
+        old, whole = self._sharded(problem), problem.remaining
         new = copy.deepcopy(old)
         new.members[problem.removal.nodes] = -1
         touched = _touched(old.members, problem.removal)
@@ -138,6 +124,35 @@ class Eraser(Method):
             "graph; compare measures that distance",
             warnings=("the partition into shards was computed with the removed data in it, and is kept",),
         )
+
+    def expect(self, problem: Problem) -> Expected:
+        """Two passes an epoch over each shard that held what is removed."""
+        members = self._sharded(problem).members.clone()
+        touched = _touched(members, problem.removal)
+        members[problem.removal.nodes] = -1
+        share = int(torch.isin(members, torch.tensor(touched).to(members)).sum()) / members.numel()
+        last = self.aggregation == "learned"
+        how = f"train {len(touched)} of {self.shards} shards from scratch for {self.epochs} epochs"
+        return Expected(how, last, 2 * self.epochs * share + last)
+
+    def _sharded(self, problem: Problem) -> Shards:
+        """The model, which must be one that this method set up, on this graph."""
+        old, data = problem.remaining.model, problem.removal.data
+        self._check_loss(problem.remaining.loss)
+        if not isinstance(old, Shards):
+            name = type(self).__name__
+            raise MethodError(
+                f"method {self.name!r} needs a model that was trained in shards, got {type(old).__name__}; make one: "
+                f"model = unweave.methods.{name}.from_recipe(recipe).setup(model, data, recipe)"
+            )
+        if (len(old.models), old.aggregation) != (self.shards, self.aggregation):
+            raise MethodError(
+                f"the model has {len(old.models)} shards and aggregation {old.aggregation!r}, method {self.name!r} was "
+                f"given {self.shards} and {self.aggregation!r}; use the method that set it up"
+            )
+        if old.members.numel() != data.num_nodes or bool((old.members[problem.original.nodes] < 0).any()):
+            raise MethodError("there are training nodes in no shard; is this the graph that the model was set up on?")
+        return old
 
     def _train(self, shards: Shards, number: int, whole: Objective, decay: Tensor, seed: int) -> None:
         """Train one sub-model in place, from scratch, on what the graph has of its shard."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from unweave.errors import MethodError
 from unweave.fitting import Recipe, fit, seeded
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.objective import flatten
 
@@ -41,10 +41,20 @@ class Finetune(Method):
     def forget(self, problem: Problem) -> Outcome:
         """Train a copy of the model further."""
         model = copy.deepcopy(problem.remaining.model)
-        epochs = 10 if self.epochs is None and self.seconds is None else self.epochs
+        epochs = self._epochs
         with seeded(problem.seed, problem.meter.device):
             done = fit(model, problem.remaining, lr=self.lr, epochs=epochs, seconds=self.seconds)
         return Outcome(flatten(model), details={"epochs": done, "lr": self.lr}, buffers=dict(model.named_buffers()))
+
+    def expect(self, problem: Problem) -> Expected:
+        """Two passes an epoch."""
+        if self._epochs is None:
+            return Expected(f"go on training for {self.seconds:g} s", 2)
+        return Expected(f"go on training for {self._epochs} epochs", 2 * self._epochs, 2 * self._epochs)
+
+    @property
+    def _epochs(self) -> int | None:
+        return 10 if self.epochs is None and self.seconds is None else self.epochs
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Finetune":

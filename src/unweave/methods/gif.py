@@ -10,13 +10,16 @@ from torch import Tensor
 from unweave.adjacency import among
 from unweave.damping import DAMPED_STEPS, LEFT
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Outcome, Problem
+from unweave.methods.base import ASK, Expected, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
+from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
 from unweave.objective import Point
-from unweave.prepared import AT_MINIMUM, SADDLE, WORN, Prepared, bend, stationarity
+from unweave.prepared import AT_MINIMUM, BEND_PRODUCTS, SADDLE, WORN, Prepared, bend, stationarity
+from unweave.recording import LOOKS
 from unweave.request import ALL
 from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
+from unweave.solvers.lanczos import RANK
+from unweave.solvers.quasi_newton import FIRST
 
 __all__ = ["GIF"]
 
@@ -151,16 +154,8 @@ class GIF(InfluenceStep):
 
     def forget(self, problem: Problem) -> Outcome:
         """Restart the minimisation on the remaining graph, or take one influence step and refine it."""
-        ready = self.prepared
-        if ready is not None and ready.parameters != problem.digest:
-            raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
-        if ready is not None and abs(ready.objective - (now := problem.original_value)) > SAME * abs(now):
-            raise MethodError(
-                f"prepared= belongs to another objective ({ready.objective:.6g}, here {now:.6g}): the same graph, loss "
-                "and weight_decay must be given as when it was prepared"
-            )
-        serves = ready is not None and (ready.at_minimum or ready.damping > 0) and not self._of_one_step
-        if ready is None or not serves or not bool(problem.forgotten_gradient.any()):
+        ready = self._serving(problem)
+        if ready is None:
             return super().forget(problem)
         when = "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else "")
         damping = None if ready.at_minimum else ready.damping
@@ -172,6 +167,42 @@ class GIF(InfluenceStep):
             return outcome
         warning = f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"
         return replace(outcome, warnings=(*outcome.warnings, warning))
+
+    def expect(self, problem: Problem) -> Expected:
+        """A gradient a step from a prepared state; without one at most what the longer of two ways would take."""
+        ready, recorded = self._serving(problem), 2 * LOOKS if problem.meter.device.type == "cuda" else 0
+        if ready is not None:
+            most = self._most(problem, damped=not ready.at_minimum)
+            how = "a restart of the minimisation" if ready.at_minimum else "one damped influence step and corrections"
+            return Expected(f"{how}, with the prepared curvature", 2, recorded + 2 * max(most, FIRST), settled=True)
+        known = super().expect(problem)
+        if known.most is None or self.steps == 1 or self._of_one_step or not bool(problem.forgotten_gradient.any()):
+            return known
+        corrections = 2 + 2 * max(CORRECTIONS if self.steps == "auto" else self.steps - 1, FIRST)
+        restart = recorded + 2 * (RANK + 8) + 2 * max(self._most(problem, damped=False), FIRST)
+        further = OPERATOR + 2 * BEND_PRODUCTS + max(corrections, restart)
+        how = "one influence step and corrections, or at a minimum a restart with curvature computed for this request"
+        return replace(known, how=how, most=known.most + further, settled=True)
+
+    def _serving(self, problem: Problem) -> Prepared | None:
+        """The prepared state, where it is what the steps start from; one that belongs to something else is refused."""
+        ready = self.prepared
+        if ready is not None and ready.parameters != problem.digest:
+            raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
+        if ready is not None and abs(ready.objective - (now := problem.original_value)) > SAME * abs(now):
+            raise MethodError(
+                f"prepared= belongs to another objective ({ready.objective:.6g}, here {now:.6g}): the same graph, loss "
+                "and weight_decay must be given as when it was prepared"
+            )
+        serves = ready is not None and (ready.at_minimum or ready.damping > 0) and not self._of_one_step
+        return ready if serves and bool(problem.forgotten_gradient.any()) else None
+
+    def _most(self, problem: Problem, *, damped: bool) -> int:
+        """Gradients that a restart may take."""
+        if self.steps != "auto":
+            return self.steps
+        small = float(problem.forgotten_gradient.norm()) < float(problem.original_gradient.norm())
+        return DAMPED_STEPS if damped else SMALL_STEPS if small else AUTO_STEPS
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -202,11 +233,9 @@ class GIF(InfluenceStep):
             enough = max(ENOUGH * size, float(problem.original_gradient.norm()))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
             enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
-            small = float(problem.forgotten_gradient.norm()) < float(problem.original_gradient.norm())
-            most = SMALL_STEPS if small else AUTO_STEPS
         else:
-            enough, most = ENOUGH * size, DAMPED_STEPS
-        most = most if self.steps == "auto" else self.steps
+            enough = ENOUGH * size
+        most = self._most(problem, damped=damping is not None)
         pays = most >= WORTH_RECORDING or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []

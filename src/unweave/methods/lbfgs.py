@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Method, Outcome, Problem
+from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.solvers import minimise
+from unweave.solvers.quasi_newton import FIRST
 
 __all__ = ["LBFGS"]
 
@@ -42,3 +43,7 @@ class LBFGS(Method):
         if not found.steps:
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         return Outcome(theta, details={"steps": found.steps, "evaluations": found.evaluations + 1})
+
+    def expect(self, problem: Problem) -> Expected:
+        """A gradient a step."""
+        return Expected(f"up to {self.steps} steps of L-BFGS", 2, 2 * max(self.steps, FIRST))

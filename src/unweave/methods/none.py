@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 
 __all__ = ["Nothing"]
@@ -21,3 +21,7 @@ class Nothing(Method):
         """Return θ0."""
         note = "method 'none' forgets nothing: the parameters still depend on the removed data"
         return Outcome(problem.theta.clone(), refresh=False, warnings=(note,))
+
+    def expect(self, problem: Problem) -> Expected:
+        """Nothing at all."""
+        return Expected("nothing: the parameters would stay as they are", 0, 0)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unweave.curvature import Hessian
 from unweave.errors import MethodError
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.objective import Objective
 from unweave.solvers import neumann
@@ -53,3 +53,7 @@ class GIFPublished(Method):
             return Outcome(problem.theta.clone(), warnings=(warning,))
         x, report = neumann(Hessian(plain.at(problem.theta)), v, scale=self.scale, iterations=self.iterations)
         return Outcome(problem.theta + x, solve=report, warnings=report.warnings)
+
+    def expect(self, problem: Problem) -> Expected:
+        """Both gradients without weight decay, the Hessian, and its products."""
+        return Expected(f"{self.iterations} iterations of the paper's recursion", 4, 9 + 2 * (self.iterations + 1))

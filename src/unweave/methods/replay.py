@@ -1,6 +1,5 @@
 """Replay the end of training on the remaining graph, from a checkpoint of the first one."""
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from torch import nn
 from unweave.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
 from unweave.errors import MethodError
 from unweave.fitting import Adam, Recipe, refuse_spoilt, seeded, spoil
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.models.shards import Shards
+from unweave.methods.retrain import one_model
 from unweave.objective import flatten
 from unweave.polishing import POLISH, polish_objective
 
@@ -61,9 +60,7 @@ class Replay(Method):
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a copy of the model from the checkpoint to the end."""
-        model, meter = copy.deepcopy(problem.remaining.model), problem.meter
-        if isinstance(model, Shards) and self.trainer is None:
-            raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
+        model, meter = one_model(problem, self.trainer), problem.meter
         known = in_order(self.checkpoints)
         start = self._start(known)
         at = 0 if start is None else start.epoch
@@ -90,8 +87,27 @@ class Replay(Method):
             details=details,
             buffers=dict(model.named_buffers()),
             nearness=self._nearness(at),
-            warnings=_memories(start, kept, self.epochs, meter.device.type),
+            warnings=_memories(start, self.epochs, meter.device.type),
             checkpoints=(*kept, *made),
+        )
+
+    def expect(self, problem: Problem) -> Expected:
+        """Two passes for each epoch done again, and a polish where there was one."""
+        model, known = one_model(problem, self.trainer), in_order(self.checkpoints)
+        start = self._start(known)
+        at = 0 if start is None else start.epoch
+        if self.trainer is None:
+            with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
+                self._trainer(problem, model)(model, problem.removal.data, start, at)
+        passes, polishes = 2 * (self.epochs - at), self.forgettable and self.trainer is None
+        return Expected(
+            f"train the last {self.epochs - at} of {self.epochs} epochs again, from epoch {at}"
+            + (", then to a minimum" if polishes else ""),
+            passes,
+            None if polishes else passes,
+            polishes=polishes,
+            checkpoints=known,
+            anew=at == 0,
         )
 
     def _trainer(self, problem: Problem, model: nn.Module) -> Trainer:
@@ -143,17 +159,15 @@ class Replay(Method):
         return cls(**{"epochs": recipe.epochs, "lr": recipe.lr, "forgettable": recipe.forgettable, **options})
 
 
-def _memories(start: Checkpoint | None, kept: tuple[Checkpoint, ...], epochs: int, device: str) -> tuple[str, ...]:
-    """What still remembers, and where chance went another way."""
+def _memories(start: Checkpoint | None, epochs: int, device: str) -> tuple[str, ...]:
+    """What the model may remember, and where chance went another way."""
     if start is None:
         return ()
     notes = []
     if start.epoch > 0:
-        others = ", ".join(str(state.epoch) for state in kept[:-1])
         notes.append(
             f"the checkpoint of epoch {start.epoch} of {epochs}, from which training went on, was trained on what this "
-            "request removed, and on what other requests removed since it was made: it still remembers that, and the "
-            "model may" + (f". So do the checkpoints before it (epoch {others})" if others else "")
+            "request removed, and on what other requests removed since it was made: the model may remember that"
         )
     if start.device != device:
         notes.append(

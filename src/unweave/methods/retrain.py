@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from unweave.errors import MethodError
 from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.certified import certifiable
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
@@ -20,7 +20,7 @@ from unweave.objective import flatten, trained
 from unweave.polishing import POLISH, polish_objective
 from unweave.releasing import release
 
-__all__ = ["Retrain"]
+__all__ = ["Retrain", "one_model"]
 
 
 @register
@@ -63,9 +63,7 @@ class Retrain(Method):
         if self.certify is not None and self.trainer is None:
             done = release(certifiable(problem.remaining), None, self.certify, dtype=problem.theta.dtype)
             return Outcome(done.theta, details={"steps": done.report.steps}, certificate=done.certificate)
-        model = copy.deepcopy(problem.remaining.model)
-        if isinstance(model, Shards) and self.trainer is None:
-            raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
+        model = one_model(problem, self.trainer)
         details: dict[str, Any]
         with seeded(problem.seed, problem.meter.device):
             if self.trainer is not None:
@@ -87,11 +85,39 @@ class Retrain(Method):
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
         return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=())
 
+    def expect(self, problem: Problem) -> Expected:
+        """Two passes an epoch, and a polish where there was one; what a trainer of one's own takes is not known."""
+        if self.certify is not None and self.trainer is None:
+            certifiable(problem.remaining)
+            return Expected("minimise the perturbed objective from zero", checkpoints=(), anew=True)
+        model = one_model(problem, self.trainer)
+        if self.trainer is not None:
+            return Expected("train from scratch by trainer=", checkpoints=(), anew=True)
+        with seeded(problem.seed, problem.meter.device):
+            reinitialise(model)
+        passes, polishes = 2 * self.epochs, self.forgettable
+        return Expected(
+            f"train from scratch for {self.epochs} epochs" + (", then to a minimum" if polishes else ""),
+            passes,
+            None if polishes else passes,
+            polishes=polishes,
+            checkpoints=(),
+            anew=True,
+        )
+
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
         """Retrain by the recipe of the first training."""
         known = ("epochs", "lr", "forgettable", "certify")
         return cls(**{**{name: getattr(recipe, name) for name in known}, **options})
+
+
+def one_model(problem: Problem, trainer: object) -> nn.Module:
+    """A copy of the model, which must be one that is trained as a whole, or by a trainer of one's own."""
+    model = copy.deepcopy(problem.remaining.model)
+    if isinstance(model, Shards) and trainer is None:
+        raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
+    return model
 
 
 def _disturb(model: nn.Module, size: float) -> None:

@@ -11,7 +11,8 @@ from unweave.blocks import products
 from unweave.curvature import CURVATURES
 from unweave.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Method, Outcome, Problem
+from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
+from unweave.recording import LOOKS
 from unweave.solvers import (
     Krylov,
     Operator,
@@ -30,6 +31,8 @@ STRETCH = 4.0
 PRODUCTS = 60
 TOLERANCE = 1e-2
 SCALE_STEPS = 16
+OPERATOR = 8
+"""Passes that v and the curvature take at most before the first product."""
 
 
 class Verdict(Enum):
@@ -155,6 +158,18 @@ class InfluenceStep(Method):
         else:
             return self.proceed(problem, operator, v, self.space(problem, operator, v), details)
         return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
+
+    def expect(self, problem: Problem) -> Expected:
+        """As many products as the solver is allowed; fewer where the step is solved for before."""
+        spare = OPERATOR + (2 * LOOKS + OPERATOR if problem.meter.device.type == "cuda" else 0)
+        if self.solver == "neumann":
+            products = (self.iterations or 100) + 1 + (SCALE_STEPS if self.scale in (None, "auto") else 0)
+            return Expected("one influence step by the paper's recursion", 0, spare + 2 * products)
+        if self.damping is not None:
+            products = 2 * (self.iterations or 200) + 1
+            return Expected("one influence step by conjugate gradients", 0, spare + 2 * products)
+        products = (self.iterations or PRODUCTS) + 1
+        return Expected("one influence step", 0, spare + 2 * (products + DAMPING_TRIES))
 
     def _scale(self, operator: Operator, v: Tensor) -> float:
         if isinstance(self.scale, int | float):

@@ -1,0 +1,126 @@
+"""What else remembers: all that was made with what a request removed, beside the parameters, and what becomes of it.
+
+A receipt lists every such trace with its state: ``purged`` (it is gone), ``rewritten`` (it was made anew without the
+removed data) or ``kept``, with the place and the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = [
+    "BEFORE",
+    "STATES",
+    "State",
+    "Trace",
+    "began_anew",
+    "fates",
+    "outside",
+    "replaced",
+    "trace",
+]
+
+Trace = dict[str, str]
+BEFORE = "the run before"
+
+
+@dataclass(frozen=True)
+class State:
+    """A part of a run that was made with the graph as it was, and that the run can do without.
+
+    Attributes:
+        field: Its name in :class:`~unweave.Run`.
+        files: Its names in the folder.
+        what: What it is called.
+        kept: Why it remembers.
+        anew: Whether a purge computes it anew; otherwise it is removed.
+    """
+
+    field: str
+    files: tuple[str, ...]
+    what: str
+    kept: str
+    anew: bool = False
+
+
+STATES = (
+    State(
+        field="prepared",
+        files=("prepared.safetensors", "prepared.json"),
+        what="the prepared state",
+        kept="its curvature was computed on the graph with what was removed",
+        anew=True,
+    ),
+    State(
+        field="checkpoints",
+        files=("checkpoints.safetensors", "checkpoints.json"),
+        what="the checkpoints",
+        kept="weights, optimiser and random numbers, trained on what was removed; replay resumes them",
+    ),
+)
+"""Every file of a run is one of the model's own, a receipt, or listed here."""
+
+
+def trace(what: str, where: str, state: Literal["purged", "rewritten", "kept"], why: str) -> Trace:
+    """An entry of a receipt."""
+    return {"what": what, "where": where, "state": state, "why": why}
+
+
+def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
+    """What became of each part that a run had or has.
+
+    Args:
+        before: The parts by field, ``None`` or empty where there was none.
+        after: The same now.
+        fresh: Fields that were made anew on the remaining graph alone, and how.
+    """
+    found = []
+    for part in STATES:
+        had, has = bool(before.get(part.field)), bool(after.get(part.field))
+        where = ", ".join(part.files)
+        what = part.what + _epochs((after if has else before).get(part.field))
+        if has and part.field in fresh:
+            found.append(trace(what, where, "rewritten", fresh[part.field]))
+        elif has:
+            found.append(trace(what, where, "kept", part.kept))
+        elif had:
+            found.append(trace(what, where, "purged", "removed"))
+    return found
+
+
+def outside(name: str | None, receipt: int, run: str | None) -> list[Trace]:
+    """What lies beyond the parts of a run, and is named, not touched.
+
+    Args:
+        name: Of the data set, where it has one.
+        receipt: Number of the receipt.
+        run: The folder the run was opened from, if it was.
+    """
+    back = "it has the old model and all that belongs to it; delete it, or forget in place (--out RUN --overwrite)"
+    data = "the graph as it was, outside of the run: it is read, and never changed"
+    return [
+        trace(BEFORE, run or "wherever it was saved", "kept", back),
+        trace(f"the data set {name}" if name else "the graph", "where it is stored", "kept", data),
+        trace("the request", f"receipts/{receipt:04d}.json", "kept", "the record of what went, by its ids"),
+    ]
+
+
+def replaced(traces: Sequence[Trace]) -> list[Trace]:
+    """The same, in a run that took the place of the one before."""
+    return [t | {"state": "purged", "why": "replaced by this one"} if t["what"] == BEFORE else t for t in traces]
+
+
+def began_anew(checkpoints: Sequence[object] | None, details: Mapping[str, Any]) -> bool:
+    """Whether a method trained from the start, so that nothing of it goes back to what was removed.
+
+    Args:
+        checkpoints: The states of training that it gave, ``None`` where it left those there were.
+        details: What it says of itself.
+    """
+    return checkpoints is not None and details.get("resumed_at", 0 if not checkpoints else None) == 0
+
+
+def _epochs(value: object) -> str:
+    """The epochs of checkpoints."""
+    epochs = [str(state.epoch) for state in value if hasattr(state, "epoch")] if isinstance(value, tuple) else []
+    return f" of epoch {', '.join(epochs)}" if epochs else ""

@@ -1,0 +1,105 @@
+"""Kill processes while they write runs; a script, so that torch is imported once and every victim is a fork of it.
+
+``python tests/victims.py PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
+
+    {"save": RUN, "over": RUN or null, "under": FOLDER, "exchange": false}
+    {"arguments": [...], "after": [share, ...], "fresh": RUN, "under": FOLDER}
+
+The first saves a run as ``FOLDER/n/run``, perhaps over a copy of another, killed before the n-th thing it does to
+files, for n = 1, 2, … until one comes to its end; ``exchange`` says whether two folders can change places in one step.
+The second is the command line in ``FOLDER/n``, with a copy of ``fresh`` as ``run`` in it. The first victim may come to
+its end, the others are killed after a share of the time that took.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import unweave.folder
+from unweave.cli import main
+from unweave.run import Run
+from unweave.testing import small_graph
+
+
+def kill_at(count: int) -> None:
+    """Have this process killed before the ``count``-th thing it does to files. Python tells of each (PEP 578)."""
+    seen = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        seen += event.startswith(("open", "os.", "shutil.", "tempfile."))
+        if seen == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def end_of(become: Callable[[], object], after: float | None = None) -> int:
+    """Fork, let the child become something, kill it after a while; how it ended."""
+    child = os.fork()
+    if not child:
+        try:
+            become()
+        except SystemExit as error:
+            os._exit(int(error.code or 0))
+        except BaseException as error:
+            print(repr(error), file=sys.stderr)
+            os._exit(3)
+        os._exit(0)
+    if after is not None:
+        time.sleep(after)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def deaths_of_save(death: dict[str, Any]) -> list[int]:
+    run, ends = Run.open(death["save"], data=small_graph()), []
+    while not ends or ends[-1]:
+        to = Path(death["under"]) / str(len(ends) + 1) / "run"
+        if death["over"]:
+            shutil.copytree(death["over"], to)
+        else:
+            to.parent.mkdir(parents=True)
+
+        def save(to: Path = to, at: int = len(ends) + 1) -> None:
+            os.fsync = lambda _: None  # slow, and nothing to a process that is killed
+            if not death["exchange"]:
+                unweave.folder._exchange = lambda one, other: False
+            kill_at(at)
+            run.save(to, overwrite=True)
+
+        ends.append(end_of(save))
+    return ends
+
+
+def deaths_of_command(death: dict[str, Any]) -> list[int]:
+    ends, whole = [], 0.0
+    for number, share in enumerate([None, *death["after"]], start=1):
+        here = Path(death["under"]) / str(number)
+        shutil.copytree(death["fresh"], here / "run")
+
+        def command(here: Path = here) -> None:
+            os.chdir(here)
+            sys.argv = ["unweave", *death["arguments"]]
+            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+                main()
+
+        start = time.perf_counter()
+        ends.append(end_of(command, None if share is None else share * whole))
+        whole = whole or time.perf_counter() - start
+    return ends
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)  # nothing may run beside a process that forks
+    plan = json.loads(Path(sys.argv[1]).read_text())
+    print(json.dumps([deaths_of_save(death) if "save" in death else deaths_of_command(death) for death in plan]))
