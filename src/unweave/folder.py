@@ -16,7 +16,7 @@ from unweave.errors import RunError
 __all__ = ["check_folder", "read_folder", "to_json", "write_folder"]
 
 FORMAT = "unweave-run-1"
-STATE = ("prepared.safetensors", "prepared.json", "checkpoints.safetensors", "checkpoints.json")
+STATE = ("prepared.safetensors", "prepared.json", "checkpoints.safetensors", "checkpoints.json", "calibration.json")
 PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
 
 

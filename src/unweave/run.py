@@ -7,7 +7,7 @@ run is ever executed.
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from torch_geometric.data import Data
 
 from unweave._digest import graph_digest, tensor_digest
 from unweave.bounded import bounded_objective
-from unweave.checkpoints import Checkpoint, read_checkpoints, write_checkpoints
+from unweave.calibrating import DELETIONS, calibrate
+from unweave.calibration import Calibration
+from unweave.checkpoints import Checkpoint, Trainer, read_checkpoints, write_checkpoints
 from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
-from unweave.fitting import Recipe
+from unweave.fitting import Progress, Recipe
 from unweave.folder import check_folder, read_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
@@ -61,6 +63,7 @@ class Run:
         loss: Per-node loss it was trained with.
         forward: How the model is called.
         checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
+        calibration: What each way to forget was found to be worth on this model, where that was measured.
     """
 
     model: nn.Module
@@ -72,6 +75,7 @@ class Run:
     loss: Loss = cross_entropy
     forward: Forward = call
     checkpoints: tuple[Checkpoint, ...] = ()
+    calibration: Calibration | None = None
 
     @property
     def data(self) -> Data:
@@ -171,7 +175,46 @@ class Run:
             forward=here.forward,
             memory_mib=memory_mib,
         )
-        return replace(here, prepared=state)
+        return replace(here, prepared=_served_best(state, self.calibration))
+
+    def calibrate(
+        self,
+        deletions: int = DELETIONS,
+        *,
+        seed: int = 0,
+        trainer: Trainer | None = None,
+        progress: Progress | None = None,
+        keep: "Callable[[Run], None] | None" = None,
+    ) -> "Run":
+        """The same run, with what every way to forget closes on it and costs, measured on simulated deletions.
+
+        Deletions of every kind, from a single item to a fifth of them, are drawn from the graph; for each the model is
+        retrained by the recipe, and every method tried. That costs some two retrainings a deletion, once; it uses no
+        test label. The run is prepared first, where it is not, and the damping that served best is kept.
+
+        Args:
+            deletions: How many in all; those that were measured before are not done again.
+            seed: Of the deletions.
+            trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+            progress: Called with (deletions done, deletions).
+            keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
+        """
+        here = self._verified(None) if self.prepared is not None else self.prepare()
+
+        def with_found(found: Calibration) -> "Run":
+            assert here.prepared is not None
+            usual = replace(here.prepared, damping=found.damping, raised=found.raised)
+            return replace(here, calibration=found, prepared=_served_best(usual, found))
+
+        found = calibrate(
+            here,
+            deletions,
+            seed=seed,
+            trainer=trainer,
+            progress=progress,
+            keep=None if keep is None else lambda found: keep(with_found(found)),
+        )
+        return with_found(found)
 
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
@@ -291,6 +334,8 @@ class Run:
             module = _module(path, config["model"], model)
             prepared = Prepared.from_files(files) if "prepared.json" in files else None
             states = read_checkpoints(files) if "checkpoints.json" in files else ()
+            measured = files.get("calibration.json")
+            calibration = None if measured is None else Calibration.from_json(measured)
         except (*MALFORMED, SafetensorError, RequestError, MethodError) as error:
             raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
@@ -322,6 +367,7 @@ class Run:
             loss=loss,
             forward=forward,
             checkpoints=states,
+            calibration=calibration,
         )
 
     def _files(self) -> dict[str, bytes]:
@@ -357,9 +403,17 @@ class Run:
             files |= self.prepared.to_files()
         if self.checkpoints:
             files |= write_checkpoints(self.checkpoints)
+        if self.calibration is not None:
+            files["calibration.json"] = to_json(self.calibration.to_dict())
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
+
+
+def _served_best(state: Prepared, calibration: Calibration | None) -> Prepared:
+    """A prepared state with the damping that served best, where that was measured."""
+    factor = 1.0 if calibration is None else calibration.factor
+    return replace(state, damping=factor * state.damping, raised=factor * state.raised)
 
 
 def _with_cost(receipt: Receipt, state: Prepared | None) -> Receipt:
