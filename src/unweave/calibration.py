@@ -159,6 +159,16 @@ class Calibration:
         known = sorted(self._known(rung), key=lambda pair: abs(math.log(pair[0].shape.size / shape.size)))
         return median(figures.cost for _, figures in known[: max(FEWEST, -(-len(known) // 2))])
 
+    def highest_residual(self, rung: str) -> float | None:
+        """The most that a rung left of the gradient of a local problem, over all deletions."""
+        known = [figures.residual for _, figures in self._known(rung) if figures.residual is not None]
+        return max(known, default=None)
+
+    @property
+    def retrain_passes(self) -> float:
+        """Passes of a retraining: the median of all deletions."""
+        return median(d.passes for d in self.told)
+
     def failed(self, rung: str) -> int:
         """For how many deletions a rung gave no answer."""
         return len(self.told) - len(self._known(rung))

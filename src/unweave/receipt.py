@@ -13,6 +13,7 @@ import torch_geometric
 from unweave._digest import canonical_json
 from unweave.errors import RunError
 from unweave.request import Request
+from unweave.verdict import in_words
 
 __all__ = ["Receipt", "environment"]
 
@@ -60,6 +61,7 @@ class Receipt:
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         verified: Whether the answer was checked on the whole graph. Until a deferred request is, what only that tells
             is not in ``objective``, and ``residual_influence`` is ``None``.
+        ladder: What ``auto`` tried, what it believes and on what evidence; ``verdict`` says it in words.
     """
 
     request: dict[str, Any]
@@ -82,10 +84,19 @@ class Receipt:
     warnings: list[str] = field(default_factory=list)
     nearness: str | None = None
     verified: bool = True
+    ladder: dict[str, Any] | None = None
+
+    @property
+    def verdict(self) -> str | None:
+        """What ``auto`` did, how near it is believed to be, on what evidence, and what still remembers."""
+        if self.ladder is None:
+            return None
+        return " ".join(in_words(self.ladder, self.warnings, getattr(self, "certificate", None)))
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
-        return {"format": "unweave-receipt-1", **asdict(self)}
+        told = {} if self.ladder is None else {"verdict": self.verdict}
+        return {"format": "unweave-receipt-1", **asdict(self), **told}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no NaN; the same receipt always gives the same text."""
@@ -95,6 +106,7 @@ class Receipt:
     def from_dict(cls, document: dict[str, Any]) -> "Receipt":
         """Read what :meth:`to_dict` wrote."""
         fields = dict(document)
+        fields.pop("verdict", None)
         if fields.pop("format", None) != "unweave-receipt-1":
             raise RunError(f"not a receipt of this version of unweave: format {document.get('format')!r}")
         return cls(**fields)
@@ -153,6 +165,9 @@ class Receipt:
                 f"peak {self.peak_mib:.0f} MiB on {self.environment['device_name']} ({self.environment['device']})",
             ),
         ]
+        if self.ladder is not None:
+            words = in_words(self.ladder, self.warnings, getattr(self, "certificate", None))
+            lines += [("Verdict" if i == 0 else "", text) for i, text in enumerate(words)]
         lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
         return lines
 

@@ -141,7 +141,7 @@ class Run:
             recipe=self.recipe,
             defer=defer,
             memory_mib=memory_mib,
-            **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
+            **(self._ready_for(method) | options),
         )
         trained = done.checkpoints is not None
         return replace(
@@ -152,6 +152,16 @@ class Run:
             receipts=(*self.receipts, done.receipt if trained else _with_memory(done.receipt, self.checkpoints)),
             prepared=done.prepared if defer else self._aged(done, memory_mib),
             checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
+        )
+
+    def _ready_for(self, method: str | Method) -> dict[str, Any]:
+        """Of what this run keeps, what a method takes."""
+        return ready_for(
+            method,
+            prepared=self.prepared,
+            checkpoints=self.checkpoints,
+            calibration=self.calibration,
+            receipts=self.receipts,
         )
 
     def _scores(self, done: Unlearned) -> dict[str, float]:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unweave.receipt import Receipt
 from unweave.request import KINDS, Request
 
-__all__ = ["Shape", "shape_of", "shape_of_receipt"]
+__all__ = ["Shape", "shape_of"]
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,4 @@ def shape_of(request: Request, *, stored_edges: int, undirected: bool, training_
         edges=len(request.edges) / edges,
         features=len(request.features) / nodes,
         labels=len(request.labels) / nodes,
-    )
-
-
-def shape_of_receipt(receipt: Receipt) -> Shape:
-    """The shape of a request that was carried out."""
-    return shape_of(
-        Request.from_dict(receipt.request),
-        stored_edges=receipt.graph["stored_edges_before"],
-        undirected=receipt.graph["undirected"],
-        training_nodes=receipt.graph["training_nodes_before"],
     )

@@ -222,6 +222,7 @@ def unlearn(
         },
         residual_influence=quality.pop("residual_influence"),
         nearness=outcome.nearness,
+        ladder=outcome.ladder,
     )
     aged = None
     if isinstance(ready, Prepared):

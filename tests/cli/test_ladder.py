@@ -16,7 +16,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = unweave("calibrate", path / "a", "--deletions", 13)
     assert done.exit_code == 0, done.stderr
     assert "calibrating: 13 of 13" in done.stderr
-    for words in ("13 of 13 simulated deletions", "replay(share=0.5)", "times a retraining", "is paid for after"):
+    for words in ("13 of 13 simulated deletions", "replay(share=0.5)", "times a retraining", "Gain"):
         assert words in done.stdout
     assert "intervals held in" in done.stdout
     return path

@@ -76,6 +76,15 @@ class TestFinetune(MethodContract):
     options: ClassVar = {"epochs": 4}
 
 
+class TestAuto(MethodContract):
+    method = "auto"
+
+
+class TestAutoThatRetrains(MethodContract):
+    method = "auto"
+    options: ClassVar = {"at_least": 0.9}
+
+
 class TestNone(MethodContract):
     method = "none"
 
@@ -128,7 +137,9 @@ def test_unknown_methods_and_options_are_refused() -> None:
     data = small_graph()
     model = uw.models.GCN(8, 3)
     request = uw.draw("edges:0.1", data)
-    with pytest.raises(uw.MethodError, match="unknown method 'gift'; known: closed-form, eraser-bekm, eraser-blpa"):
+    with pytest.raises(
+        uw.MethodError, match="unknown method 'gift'; known: auto, closed-form, eraser-bekm, eraser-blpa"
+    ):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
     with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
         uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)

@@ -1,5 +1,6 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
+from unweave.methods.auto import Auto
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
@@ -17,6 +18,7 @@ __all__ = [
     "GIF",
     "IF",
     "LBFGS",
+    "Auto",
     "ClosedForm",
     "EraserBEKM",
     "EraserBLPA",

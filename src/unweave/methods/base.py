@@ -201,6 +201,7 @@ class Outcome:
         warnings: What the user should know.
         checkpoints: States of training that go with the new parameters, none where it began anew; ``None`` for a
             method that knows nothing of training and leaves them as they are.
+        ladder: What ``auto`` tried and what it knows of the answer, for the verdict.
     """
 
     theta: Tensor
@@ -213,6 +214,7 @@ class Outcome:
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] | None = None
+    ladder: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

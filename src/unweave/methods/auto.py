@@ -1,0 +1,370 @@
+"""Forget as well as a budget allows, or as cheaply as a wish allows: from an influence step up to retraining."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from unweave.calibration import Calibration, Estimate
+from unweave.checkpoints import Checkpoint, Trainer, in_order
+from unweave.errors import MethodError, NoProgressError, SolverError
+from unweave.fitting import Recipe
+from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.registry import parse, register
+from unweave.methods.rungs import RETRAIN, Kept, Rung, rungs_of
+from unweave.objective import Point
+from unweave.polishing import POLISH
+from unweave.prepared import AT_MINIMUM, Prepared, stationarity
+from unweave.receipt import Receipt
+from unweave.shape import Shape, shape_of
+from unweave.standing import Standing, standing_of
+from unweave.statistics import running
+
+__all__ = ["Auto", "read_share"]
+
+USUAL_BUDGET = 0.2
+"""Of a retraining: where neither a budget nor a wish is given."""
+
+ALIKE = 0.01
+"""Estimates that differ by less are taken as equal, and the cheaper rung is used."""
+
+WORTH_REPLAYING = 0.15
+"""The least share of the training whose replay closes more than an influence step, where nothing was measured on the
+model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48."""
+
+FRESH_CURVATURE = 75
+"""Passes of ``gif`` without a prepared state."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rung that could be used.
+
+    Attributes:
+        rung: Its name.
+        cost: What it costs, as a share of a retraining; ``None`` where that is not known.
+        estimate: What it is believed to close for this request, where that was measured.
+        standing: Where the model then stands.
+    """
+
+    rung: str
+    cost: float | None
+    estimate: Estimate | None
+    standing: Standing
+
+    @property
+    def closed(self) -> float:
+        """What it is believed to close of all that was asked since training."""
+        return self.standing.estimate.closed
+
+
+@register
+@dataclass(frozen=True)
+class Auto(Method):
+    """Pick a rung of the ladder, and climb where it does not do.
+
+    The rungs are ``gif`` with one step, ``gif``, fine-tuning, ``replay`` from later to earlier checkpoints, and
+    ``retrain``: those that there is something for. With a budget the best one within it is used, by measured cost;
+    with a wish the cheapest that is believed to reach it, then the next where it failed or where its own evidence
+    speaks against it. What was tried and given up counts in the cost. What a rung closes and costs is taken from the
+    calibration; without one, costs are counted in passes, how near the answer comes is not known, and a wish leads to
+    ``gif`` at a minimum and to retraining elsewhere.
+
+    Attributes:
+        budget: At most this share of a retraining, as ``0.05`` or ``"5%"``. A fifth where neither is given.
+        at_least: The gap closed that is wanted, for this request and for all since training together.
+        calibration: What was measured on this model (:meth:`unweave.Run.calibrate`).
+        prepared: What :func:`unweave.prepare` computed.
+        checkpoints: States of training that can be replayed.
+        receipts: Those of the requests that this model has forgotten already, oldest first.
+        recipe: How the model was trained.
+        trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+    """
+
+    name: ClassVar[str] = "auto"
+    budget: float | str | None = None
+    at_least: float | str | None = None
+    calibration: Calibration | None = None
+    prepared: Prepared | None = None
+    checkpoints: Sequence[Checkpoint] = ()
+    receipts: Sequence[Receipt] = ()
+    recipe: Recipe | None = None
+    trainer: Trainer | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("budget", "at_least"):
+            value = getattr(self, option)
+            if value is not None:
+                object.__setattr__(self, option, read_share(value, option))
+        for option, kind in (("calibration", Calibration), ("prepared", Prepared), ("recipe", Recipe)):
+            value = getattr(self, option)
+            if value is not None and not isinstance(value, kind):
+                raise MethodError(f"{option} must be an unweave {kind.__name__}, got {type(value).__name__}")
+        if self.trainer is not None and self.recipe is None:
+            raise MethodError("trainer= needs recipe= beside it: its epochs and weight decay are those of the training")
+        in_order(self.checkpoints)
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Go through the plan until a rung does."""
+        before, shape = standing_of(self.receipts), _shape(problem)
+        choices = self._choices(problem, before, shape)
+        plan, short = self._plan(choices)
+        tried: list[dict[str, Any]] = []
+        limit, spent = self._limit, 0.0
+        for number, choice in enumerate(plan):
+            if tried and limit is not None and choice.cost is not None and spent + choice.cost > limit:
+                continue
+            passes, start = problem.meter.passes, problem.meter.now()
+            outcome, why = self._attempt(choice, problem)
+            doubt, evidence = ("", {}) if outcome is None else self._doubt(choice, problem, outcome)
+            if outcome is not None and self.at_least is not None and number + 1 < len(plan):
+                why = why or doubt
+            tried.append(
+                {
+                    "rung": choice.rung,
+                    "passes": round(problem.meter.passes - passes),
+                    "seconds": problem.meter.now() - start,
+                    **({"given_up": why} if why else {}),
+                }
+            )
+            spent += choice.cost or 0.0
+            if outcome is not None and not why:
+                facts = self._facts(choice, tried, short, evidence, doubt, before)
+                return _told(outcome, choice, facts)
+        raise NoProgressError(
+            "no rung gave an answer: "
+            + "; ".join(f"{t['rung']}: {t['given_up']}" for t in tried)
+            + ("" if limit is None else f". A budget above {limit:.1%} leaves room for more; retraining is 100%")
+        )
+
+    @property
+    def _limit(self) -> float | None:
+        return None if self.budget is None else float(self.budget)
+
+    @property
+    def _kept(self) -> Kept:
+        return Kept(self.prepared, self.checkpoints, self.recipe, self.trainer)
+
+    @property
+    def _at_minimum(self) -> bool:
+        if self.prepared is not None:
+            return self.prepared.at_minimum
+        return self.recipe is not None and self.recipe.forgettable
+
+    def _attempt(self, choice: Choice, problem: Problem) -> tuple[Outcome | None, str]:
+        """What a rung gives, or why it gives nothing."""
+        try:
+            outcome = Rung.of(choice.rung, self._kept).forget(problem)
+        except SolverError as error:
+            return None, str(error)
+        if not bool(torch.isfinite(outcome.theta).all()):
+            return None, "its parameters are not finite"
+        if outcome.point is None and not running(problem.original.model):
+            outcome = replace(outcome, point=problem.remaining.at(outcome.theta))  # the receipt needs it as well
+        return outcome, ""
+
+    def _doubt(self, choice: Choice, problem: Problem, outcome: Outcome) -> tuple[str, dict[str, float]]:
+        """What the answer's own gradient says against it, if anything, and the evidence."""
+        point, evidence = outcome.point, dict[str, float]()
+        if point is None or choice.rung == RETRAIN:
+            return "", evidence
+        size = float(problem.forgotten_gradient.norm())
+        if size > 0:
+            evidence["residual"] = float(problem.local_gradient(point).norm()) / size
+        if self._at_minimum and self.prepared is not None:
+            evidence["stationarity"] = self._stationarity(point)
+        highest = None if self.calibration is None else self.calibration.highest_residual(choice.rung)
+        if evidence.get("stationarity", 0.0) > AT_MINIMUM:
+            return (
+                f"its objective would still fall by {evidence['stationarity']:.2%} (at a minimum: {AT_MINIMUM:.1%})",
+                evidence,
+            )
+        if highest is not None and evidence.get("residual", 0.0) > highest:
+            return (
+                f"it left {evidence['residual']:.2f} of the local gradient, more than in any simulated deletion "
+                f"({highest:.2f})",
+                evidence,
+            )
+        return "", evidence
+
+    def _stationarity(self, point: Point) -> float:
+        assert self.prepared is not None
+        curvature = self.prepared.to(point.theta.device).curvature
+        return stationarity(curvature, point.gradient(), point.value)
+
+    def _choices(self, problem: Problem, before: Standing, shape: Shape) -> list[Choice]:
+        """All rungs there are, cheapest first."""
+        known, found = self.calibration, []
+        for rung in rungs_of(self._kept):
+            if known is not None and rung != RETRAIN and rung not in known.rungs:
+                continue
+            if known is None and rung.startswith("finetune"):
+                continue  # it may well do harm, and only a measurement tells
+            cost = self._passes(rung) if known is None else known.cost(rung, shape)
+            restarts = rung.startswith("replay") or (rung.startswith("gif") and self._at_minimum)
+            estimate = None if known is None else known.estimate(rung, shape)
+            if rung == RETRAIN:
+                estimate, standing = Estimate(1.0, 1.0, 1.0), Standing()
+            elif restarts:
+                together = Shape.total([before.shape, shape])
+                standing = before.anew(shape, None if known is None else known.estimate(rung, together))
+            else:
+                standing = before.after(shape, estimate)
+            found.append(Choice(rung, cost, estimate, standing))
+        if not found:
+            raise MethodError("the calibration has measured none of the rungs that there are; calibrate anew")
+        return sorted(found, key=lambda choice: math.inf if choice.cost is None else choice.cost)
+
+    def _passes(self, rung: str) -> float | None:
+        """What a rung costs by the passes that are known beforehand; ``None`` without a recipe to compare with."""
+        if self.recipe is None:
+            return None
+        epochs = self.recipe.epochs
+        whole = 2 * (epochs + (POLISH if self.recipe.forgettable else 0))
+        method, options = parse(rung)
+        rest = 2 if self.prepared is not None else 7
+        if method == RETRAIN:
+            return 1.0
+        if method == "replay":
+            again = 2 * POLISH if self.recipe.forgettable else 0
+            return float((rest + 2 * options["share"] * epochs + again) / whole)
+        if self.prepared is None:
+            return FRESH_CURVATURE / whole
+        return float((rest + 2 * options.get("steps", 15 if self._at_minimum else 4)) / whole)
+
+    def _plan(self, choices: list[Choice]) -> tuple[list[Choice], bool]:
+        """The rungs in the order in which to try them, and whether they are known to fall short of the wish."""
+        limit = self._limit
+        if limit is not None and any(choice.cost is None for choice in choices):
+            raise MethodError("what a budget allows is not known without the recipe= of the training; give it")
+        within = [c for c in choices if limit is None or (c.cost is not None and c.cost <= limit)]
+        if not within:
+            first = choices[0]
+            raise MethodError(
+                f"a budget of {limit:.1%} of a retraining is too small: the cheapest rung, {first.rung}, costs "
+                f"{first.cost:.1%}" + (_advice(self.prepared, self.checkpoints))
+            )
+        if self.at_least is not None:
+            enough = self._enough(within, float(self.at_least))
+            if enough:
+                return enough, False
+            if limit is None:
+                raise MethodError(
+                    f"no rung is believed to close {float(self.at_least):.2f} of the gap, and how to retrain is not "
+                    "known; give the recipe= of the training (with your own trainer=, where it was not ours)"
+                )
+        best = self._best(within)
+        return best, self.at_least is not None
+
+    def _enough(self, within: list[Choice], wish: float) -> list[Choice]:
+        """The rungs that are believed to fulfil a wish, cheapest first."""
+        if self.calibration is not None:
+            return [c for c in within if c.closed >= wish and c.estimate is not None and c.estimate.closed >= wish]
+        sure = ("gif", "gif(steps=40)") if self._at_minimum else ()
+        return [choice for choice in within if choice.rung in (*sure, RETRAIN)]
+
+    def _best(self, within: list[Choice]) -> list[Choice]:
+        """The rungs by what they are believed to close; without a calibration by what is known of other models."""
+        affordable = within
+        if self.budget is None:
+            affordable = [c for c in within if c.cost is None or c.cost <= USUAL_BUDGET] or within[:1]
+        if self.calibration is None:
+            return sorted(affordable, key=self._preference)
+        highest = max(choice.closed for choice in affordable)
+        alike = [choice for choice in affordable if choice.closed >= highest - ALIKE]  # cheapest first
+        best = [*alike, *sorted((c for c in affordable if c not in alike), key=lambda c: -c.closed)]
+        if best[0].estimate is not None and best[0].estimate.closed <= 0:
+            better = [c for c in self._worth(within) if c not in affordable] or self._worth(within)
+            raise MethodError(
+                "within the budget no rung is believed to do better than leaving the parameters as they are (the best "
+                f"one, {best[0].rung}, closes {best[0].estimate})"
+                + (f"; {better[0].rung} costs {better[0].cost:.1%}" if better else "; raise it, or retrain")
+            )
+        return [c for c in best if c.estimate is None or c.estimate.closed > 0]
+
+    @staticmethod
+    def _worth(choices: list[Choice]) -> list[Choice]:
+        return [c for c in choices if c.estimate is not None and c.estimate.closed > 0]
+
+    def _preference(self, choice: Choice) -> tuple[int, float]:
+        method, options = parse(choice.rung)
+        if method == "replay" and not self._at_minimum:
+            return (0 if options["share"] >= WORTH_REPLAYING else 2), -options["share"]
+        order = {"gif": 1, "gif(steps=40)": 3, "gif(steps=1)": 4}
+        return order.get(choice.rung, 5), 0.0
+
+    def _facts(
+        self,
+        choice: Choice,
+        tried: list[dict[str, Any]],
+        short: bool,
+        evidence: dict[str, float],
+        doubt: str,
+        before: Standing,
+    ) -> dict[str, Any]:
+        """All that a verdict rests on."""
+        known = self.calibration
+        return {
+            "rung": choice.rung,
+            "asked": {"budget": self.budget, "at_least": self.at_least},
+            "short": short,
+            "tried": tried,
+            "expected_cost": choice.cost,
+            "estimate": None if choice.estimate is None else asdict(choice.estimate),
+            "requests_before": before.requests,
+            "standing": choice.standing.to_dict(),
+            "evidence": evidence,
+            "doubt": doubt or None,
+            "prepared": self.prepared is not None,
+            "calibration": known
+            and {
+                "deletions": len(known.told),
+                "requests_ago": len(self.receipts) - known.requests,
+                "retrain_passes": known.retrain_passes,
+                "held_back": known.held_back,
+                "largest": max(d.shape.size for d in known.told),
+            },
+        }
+
+    @classmethod
+    def from_recipe(cls, recipe: Recipe, **options: Any) -> "Auto":
+        """Know how the model was trained."""
+        return cls(**{"recipe": recipe, **options})
+
+
+def read_share(value: object, what: str = "budget") -> float:
+    """A share above 0 and at most 1, as a number or as text, ``0.05`` or ``5%``."""
+    try:
+        share = float(value[:-1]) / 100 if isinstance(value, str) and value.endswith("%") else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        share = -1.0
+    if isinstance(value, bool) or not 0 < share <= 1:
+        raise MethodError(f"{what} must be a share above 0 and at most 1, as 0.05 or 5%, got {value!r}")
+    return share
+
+
+def _shape(problem: Problem) -> Shape:
+    return shape_of(
+        problem.removal.request,
+        stored_edges=problem.original.stored_edges,
+        undirected=problem.removal.undirected,
+        training_nodes=problem.original.nodes.numel(),
+    )
+
+
+def _advice(prepared: Prepared | None, checkpoints: Sequence[Checkpoint]) -> str:
+    if prepared is None:
+        return "; prepare the model once (unweave prepare), which makes influence steps cheap"
+    return "" if checkpoints else "; training with checkpoints adds cheaper rungs of replay"
+
+
+def _told(outcome: Outcome, choice: Choice, facts: dict[str, Any]) -> Outcome:
+    """The outcome of a rung as that of the ladder."""
+    nearness = outcome.nearness
+    if choice.rung == RETRAIN:
+        nearness = "this is the retrained model itself"
+    elif choice.estimate is not None:
+        nearness = f"believed to close {choice.standing.estimate} of the gap to a retrained model; see the verdict"
+    return replace(outcome, details={"rung": choice.rung, **outcome.details}, nearness=nearness, ladder=facts)
