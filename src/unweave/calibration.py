@@ -93,7 +93,8 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            return f"{self.closed:.2f} (too few simulated deletions, {self.deletions}, for an interval)"
+            few = f"too few simulated deletions, {self.deletions}, for an interval" if self.deletions else "no interval"
+            return f"{self.closed:.2f} ({few})"
         return f"{self.closed:.2f} ({self.low:.2f} … {self.high:.2f}, {LEVEL:.0%})"
 
 

@@ -7,7 +7,7 @@ run is ever executed.
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from unweave.objective import Forward, Objective, call, decay_vector, flatten
 from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.request import Request
+from unweave.standing import Standing, standing_of
+from unweave.streams import forget_all, noted, outstanding, refuse_gone
 from unweave.unlearning import Unlearned, unlearn
 from unweave.view import GraphView
 
@@ -110,7 +112,7 @@ class Run:
 
         A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, and the
         receipt says so, unless the method trains: ``replay`` puts new ones in the place of those it passes, and
-        ``retrain`` leaves none.
+        ``retrain`` leaves none. What earlier requests took already is left out, with a note in the receipt.
 
         Args:
             request: What to forget.
@@ -121,6 +123,13 @@ class Run:
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
             **options: Options of the method.
         """
+        if isinstance(request, Request) and self.receipts:
+            left, note = outstanding(request, self.receipts)
+            if left is None:
+                raise refuse_gone(request, note)
+            if note:
+                given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+                return noted(self.forget(left, method, **given, **options), note)
         if self.pending and not defer:
             here = self._verified(memory_mib)
             return here.forget(request, method, allow_class_loss=allow_class_loss, memory_mib=memory_mib, **options)
@@ -153,6 +162,36 @@ class Run:
             prepared=done.prepared if defer else self._aged(done, memory_mib),
             checkpoints=self.checkpoints if done.checkpoints is None else done.checkpoints,
         )
+
+    def forget_all(
+        self,
+        requests: Sequence[Request],
+        method: str | Method = "auto",
+        *,
+        batch: bool = False,
+        out: str | Path | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> "Run":
+        """A new run in which the model has forgotten several requests, one after another on the result of the last.
+
+        What an earlier request took is left out of a later one, with a note in its receipt; a request of which nothing
+        is left is noted in the receipt before it. So a stream that was interrupted goes on when it is given again.
+
+        Args:
+            requests: What to forget, in order.
+            method: Name of a method, or a method.
+            batch: Carry all of them out as one request.
+            out: A folder, written whole after each request in place of what it holds: what was done is not lost.
+            progress: Called with (requests done, requests).
+            **options: As for :meth:`forget`.
+        """
+        return forget_all(self, requests, method, batch=batch, out=out, progress=progress, **options)
+
+    @property
+    def standing(self) -> Standing:
+        """What was asked of this model since it was trained, and how much of it is believed left."""
+        return standing_of(self.receipts)
 
     def _ready_for(self, method: str | Method) -> dict[str, Any]:
         """Of what this run keeps, what a method takes."""

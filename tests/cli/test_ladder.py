@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import unweave
+from tests.cli.test_cli import refused, unweave
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +31,46 @@ def test_calibrate_goes_on_and_prints_json(folder: Path) -> None:
     figures = found["rungs"]["replay(share=0.5)"]
     assert figures["cost"] > found["rungs"]["gif"]["cost"]
     assert figures["closed"]["edges:0.1"]["low"] <= figures["closed"]["edges:0.1"]["estimate"]
+
+
+def test_forget_by_a_budget_and_by_a_wish(folder: Path) -> None:
+    done = unweave(
+        "forget", folder / "a", "--forget", "edges:0.05", "--method", "auto", "--budget", "90%", "--out", folder / "b"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "Verdict    Asked for at most 0.9 of a retraining" in done.stdout
+    assert "13 simulated deletions" in done.stdout
+    options = ("--forget", "nodes:0.02", "--method", "auto", "--at-least", 0.999, "--out", folder / "c", "--json")
+    done = unweave("forget", folder / "b", *options)
+    receipt = json.loads(done.stdout)["receipt"]
+    assert receipt["ladder"]["asked"] == {"budget": None, "at_least": 0.999}
+    assert "at least 0.999 of the gap closed" in receipt["verdict"]
+    shown = unweave("show", folder / "b")
+    assert "Calibrated 13 simulated deletions" in shown.stdout
+    assert "Standing   1 since training, believed closed" in shown.stdout
+
+
+def test_budgets_that_make_no_sense_are_refused(folder: Path, tmp_path: Path) -> None:
+    given = ("forget", folder / "a", "--forget", "edges:0.05", "--out", tmp_path / "b")
+    refused(unweave(*given, "--method", "auto", "--budget", "5"), "budget must be a share")
+    refused(unweave(*given, "--method", "auto", "--budget", "0.1%"), "the cheapest rung")
+    refused(unweave(*given, "--budget", "5%"), "'gif' does not take 'budget'")
+    refused(unweave(*given, "--batch"), "--batch goes with --request FILE.jsonl", code=2)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_stream_of_requests(folder: Path, tmp_path: Path) -> None:
+    stream = tmp_path / "requests.jsonl"
+    stream.write_text('{"edges": [[2, 146]]}\n{"nodes": [12]}\n{"labels": [12]}\n{"nodes": [12, 13]}\n')
+    given = ("forget", folder / "a", "--request", stream, "--method", "gif")
+    done = unweave(*given, "--out", tmp_path / "b")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.count("Request    ") == 3
+    assert "nothing was done" in unweave("show", tmp_path / "b").stdout
+    assert "Nothing is pending" in unweave("verify", tmp_path / "b").stdout
+    done = unweave(*given, "--batch", "--out", tmp_path / "c", "--json")
+    (receipt,) = json.loads(done.stdout)["receipts"]
+    assert receipt["request"] == {"edges": [[2, 146]], "labels": [12], "nodes": [12, 13]}
+    again = unweave("forget", tmp_path / "b", *given[2:], "--out", tmp_path / "b", "--overwrite", "--json")
+    assert json.loads(again.stdout)["receipts"] == [], "all of it was done"
+    refused(unweave(*given, "--out", tmp_path / "b"), "exists already")
