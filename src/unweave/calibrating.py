@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave._digest import tensor_digest
-from unweave.calibration import FACTORS, Calibration, Deletion, Figures, at_factor
+from unweave.calibration import FACTORS, Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.checkpoints import Trainer
 from unweave.errors import EmptyRequestError, ModelError, SolverError
 from unweave.fitting import Progress
@@ -132,7 +132,7 @@ def _measure(run: "Run", ready: Prepared, request: Request, trainer: Trainer | N
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
     names = rungs_of(Kept(ready, run.checkpoints, run.recipe, trainer))[:-1]
-    tried = [(name, f) for name in names for f in (FACTORS if ready.damping and name.startswith("gif") else (1.0,))]
+    tried = [(name, f) for name in names for f in (FACTORS if ready.damping and is_damped(name) else (1.0,))]
     rungs = {at_factor(name, factor): figures(name, factor) for name, factor in tried if distance > 0}
     told = {name: result for name, result in rungs.items() if result is not None}
     return Deletion(shape, told, distance, seconds, float(passes), perf_counter() - start)

@@ -6,7 +6,7 @@ one request for all of them together would have: they are judged by that request
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from unweave.calibration import Estimate
@@ -56,12 +56,15 @@ class Standing:
 
     def anew(self, shape: Shape, estimate: Estimate | None) -> "Standing":
         """One more request, by a way whose answer is that of one request for all of them."""
-        together = Shape.total([self.shape, shape])
-        size = together.size
+        return replace(self, requests=self.requests + 1, shape=Shape.total([self.shape, shape])).renewed(estimate)
+
+    def renewed(self, estimate: Estimate | None) -> "Standing":
+        """The same requests, judged as one."""
+        size = self.shape.size
         if estimate is None:
-            return Standing(self.requests + 1, together, size, None, None, self.requests + 1)
+            return replace(self, left=size, least=None, most=None, unknown=self.requests)
         least, most = (None if end is None else (1 - end) * size for end in (estimate.high, estimate.low))
-        return Standing(self.requests + 1, together, (1 - estimate.closed) * size, least, most)
+        return Standing(self.requests, self.shape, (1 - estimate.closed) * size, least, most)
 
     @property
     def estimate(self) -> Estimate:

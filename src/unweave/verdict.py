@@ -61,6 +61,11 @@ def _near(ladder: dict[str, Any]) -> list[str]:
         low, high = (None if standing[key] is None else 1 - standing[key] / size for key in ("most", "least"))
         together = Estimate(1 - standing["left"] / size, low, high, own.deletions)
         lines.append(f"With {_requests(before)} before it since training, {together} of the gap of all together.")
+    if ladder["floor"]:
+        lines.append(
+            f"What is left is expected to be below {ladder['floor']:.1g} nats a node, by which even two minimisations "
+            "of the same objective differ."
+        )
     if standing["unknown"]:
         lines.append(
             f"{standing['unknown']} of these were carried out in ways that nothing is known of; they count as not "

@@ -12,6 +12,7 @@ from unweave.methods import GIF, Auto, Outcome, Problem
 from unweave.methods.auto import read_share
 from unweave.objective import flatten
 from unweave.prepared import Prepared
+from unweave.shape import Shape
 from unweave.testing import small_graph
 
 
@@ -184,6 +185,7 @@ def test_without_a_calibration_it_says_what_it_does_not_know(run: uw.Run) -> Non
     receipt = run.forget(request, "auto", budget=0.6).receipts[-1]
     assert receipt.details["rung"] == "replay(share=0.5)"
     assert "It is not known how much of the gap" in str(receipt.verdict)
+    assert run.forget(request, "auto", budget=0.4).receipts[-1].details["rung"] == "gif-replay(share=0.1)"
     assert run.forget(request, "auto", budget=0.27).receipts[-1].details["rung"] == "gif"
     assert run.forget(request, "auto", budget=0.12).receipts[-1].details["rung"] == "gif(steps=1)"
     assert run.forget(request, "auto", at_least=0.5).receipts[-1].details["rung"] == "retrain"
@@ -264,6 +266,48 @@ def test_it_works_without_a_run(minimum: uw.Run) -> None:
     )
     assert again.receipt.ladder is not None
     assert again.receipt.ladder["standing"]["requests"] == 2
+
+
+def test_at_a_minimum_what_cannot_be_told_apart_is_enough(minimum: uw.Run) -> None:
+    """A single edge closes little of next to nothing; larger requests must reach the wish."""
+    ready = minimum.calibrate(12)
+    found = known(ready)
+    assert 0 < found.floor < max(d.gap for d in found.told)
+    shapes = [Shape(edges=size) for size in (0.003, 0.1)]
+    assert found.gap(shapes[0]) < found.gap(shapes[1])
+    poor = replace(
+        found,
+        deletions=tuple(
+            replace(
+                d, rungs={n: replace(f, closed=0.2 if n != "gif(steps=40)" else f.closed) for n, f in d.rungs.items()}
+            )
+            for d in found.deletions
+        ),
+    )
+    high = replace(poor, deletions=tuple(replace(d, gap=100 * d.gap) for d in poor.deletions))
+    request = uw.Request(edges=[next((u, v) for u, v in ready.data.edge_index.t().tolist() if u < v)])
+    for calibration, rung in ((poor, "gif(steps=1)"), (high, "gif(steps=40)")):
+        vars(calibration)["floor"] = 2 * poor.gap(Shape(edges=1 / (ready.data.num_edges // 2)))
+        receipt = replace(ready, calibration=calibration).forget(request, "auto", at_least=0.9).receipts[-1]
+        assert receipt.details["rung"] == rung
+    assert known(trained().calibrate(2)).floor == 0
+
+
+def test_gif_replay_moves_the_checkpoint_by_the_step(run: uw.Run) -> None:
+    request = uw.draw("edges:0.05", run.data)
+    stepped, replayed = run.forget(request, "gif"), run.forget(request, "gif-replay", share=0.5)
+    step = flatten(stepped.model) - flatten(run.model)
+    weights = [dict(r.checkpoints[0].model) for r in (run, replayed)]
+    names = [name for name, _ in run.model.named_parameters()]
+    moved = torch.cat([(weights[1][n] - weights[0][n]).flatten() for n in names])
+    assert replayed.checkpoints[0].epoch == 10
+    assert torch.allclose(moved, step, atol=1e-5)
+    by_hand = replace(run, checkpoints=replayed.checkpoints[:1]).forget(request, "replay", share=0.5)
+    assert torch.allclose(flatten(by_hand.model), flatten(replayed.model), atol=1e-5)
+    assert replayed.receipts[-1].details["carried_step"] == pytest.approx(float(step.norm()), rel=1e-4)
+    retrained = run.forget(request, "retrain")
+    whole = run.forget(request, "gif-replay", share=1)
+    assert torch.allclose(flatten(whole.model), flatten(retrained.model), atol=1e-6)
 
 
 def test_options_that_make_no_sense_are_refused() -> None:

@@ -66,6 +66,18 @@ class TestReplay(MethodContract):
         )
 
 
+class TestGifReplay(TestReplay):
+    method = "gif-replay"
+
+    def forget(
+        self, model: nn.Module, data: Data, recipe: uw.Recipe, request: uw.Request | None = None
+    ) -> uw.Unlearned:
+        how = uw.methods.GIFReplay.from_recipe(recipe, checkpoints=self.checkpoints, **self.options)
+        return uw.unlearn(
+            model, data, request or self.request(data), how, weight_decay=recipe.weight_decay, recipe=recipe
+        )
+
+
 class TestReplayFromTheStart(MethodContract):
     method = "replay"
     options: ClassVar = {"share": 1}
@@ -129,7 +141,7 @@ class TestThirdParty(MethodContract):
 
 
 def test_every_built_in_method_is_under_contract() -> None:
-    tested = {cls.method for cls in MethodContract.__subclasses__()}
+    tested = {cls.method for cls in [*MethodContract.__subclasses__(), TestGifReplay]}
     assert set(uw.methods.available()) <= tested
 
 

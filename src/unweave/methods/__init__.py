@@ -6,6 +6,7 @@ from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
+from unweave.methods.gif_replay import GIFReplay
 from unweave.methods.influence import IF
 from unweave.methods.lbfgs import LBFGS
 from unweave.methods.none import Nothing
@@ -24,6 +25,7 @@ __all__ = [
     "EraserBLPA",
     "Finetune",
     "GIFPublished",
+    "GIFReplay",
     "Method",
     "Nothing",
     "Outcome",

@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from unweave.calibration import Calibration, Estimate
+from unweave.calibration import LONGEST, Calibration, Estimate, is_damped
 from unweave.checkpoints import Checkpoint, Trainer, in_order
+from unweave.damping import DAMPED_STEPS
 from unweave.errors import MethodError, NoProgressError, SolverError
 from unweave.fitting import Recipe
 from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.gif import AUTO_STEPS
 from unweave.methods.registry import parse, register
 from unweave.methods.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.objective import Point
@@ -32,7 +34,8 @@ ALIKE = 0.01
 
 WORTH_REPLAYING = 0.15
 """The least share of the training whose replay closes more than an influence step, where nothing was measured on the
-model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48."""
+model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48. Both
+together close more than the step alone at any share."""
 
 FRESH_CURVATURE = 75
 """Passes of ``gif`` without a prepared state."""
@@ -47,17 +50,26 @@ class Choice:
         cost: What it costs, as a share of a retraining; ``None`` where that is not known.
         estimate: What it is believed to close for this request, where that was measured.
         standing: Where the model then stands.
+        anew: Whether its answer is that of one request for all since training, whatever was done about those before.
+        below: Whether what is then left is expected to be less than minimisations of one objective differ by.
     """
 
     rung: str
     cost: float | None
     estimate: Estimate | None
     standing: Standing
+    anew: bool = False
+    below: bool = False
 
     @property
     def closed(self) -> float:
         """What it is believed to close of all that was asked since training."""
         return self.standing.estimate.closed
+
+    def fulfils(self, wish: float) -> bool:
+        """Whether a wish is believed to be fulfilled, for all together, and for this request where it stands alone."""
+        shares = [self.closed, *([] if self.anew or self.estimate is None else [self.estimate.closed])]
+        return self.below or min(shares) >= wish
 
 
 @register
@@ -65,12 +77,13 @@ class Choice:
 class Auto(Method):
     """Pick a rung of the ladder, and climb where it does not do.
 
-    The rungs are ``gif`` with one step, ``gif``, fine-tuning, ``replay`` from later to earlier checkpoints, and
-    ``retrain``: those that there is something for. With a budget the best one within it is used, by measured cost;
-    with a wish the cheapest that is believed to reach it, then the next where it failed or where its own evidence
-    speaks against it. What was tried and given up counts in the cost. What a rung closes and costs is taken from the
-    calibration; without one, costs are counted in passes, how near the answer comes is not known, and a wish leads to
-    ``gif`` at a minimum and to retraining elsewhere.
+    The rungs are ``gif`` with one step, ``gif``, fine-tuning, ``replay`` from later to earlier checkpoints, with an
+    influence step (``gif-replay``) and without, and ``retrain``: those that there is something for. With a budget the
+    best one within it is used, by measured cost; with a wish the cheapest that is believed to reach it, then the next
+    where it failed or where its own evidence speaks against it. What was tried and given up counts in the cost. What a
+    rung closes and costs is taken from the calibration; without one, costs are counted in passes, how near the answer
+    comes is not known, and a wish leads to ``gif`` at a minimum and to retraining elsewhere. At a minimum a wish is
+    fulfilled as well where less is left than two minimisations of one objective differ by.
 
     Attributes:
         budget: At most this share of a retraining, as ``0.05`` or ``"5%"``. A fifth where neither is given.
@@ -155,8 +168,12 @@ class Auto(Method):
 
     def _attempt(self, choice: Choice, problem: Problem) -> tuple[Outcome | None, str]:
         """What a rung gives, or why it gives nothing."""
+        kept, known = self._kept, self.calibration
+        if known is not None and kept.prepared is not None and not is_damped(choice.rung):
+            # What calibration raised the damping by is for influence steps alone.
+            kept = replace(kept, prepared=replace(kept.prepared, damping=kept.prepared.damping / known.factor))
         try:
-            outcome = Rung.of(choice.rung, self._kept).forget(problem)
+            outcome = Rung.of(choice.rung, kept).forget(problem)
         except SolverError as error:
             return None, str(error)
         if not bool(torch.isfinite(outcome.theta).all()):
@@ -175,7 +192,9 @@ class Auto(Method):
             evidence["residual"] = float(problem.local_gradient(point).norm()) / size
         if self._at_minimum and self.prepared is not None:
             evidence["stationarity"] = self._stationarity(point)
-        highest = None if self.calibration is None else self.calibration.highest_residual(choice.rung)
+        # At a minimum a small request pulls less than what training left, so that its own residual tells nothing.
+        known = None if self._at_minimum else self.calibration
+        highest = None if known is None else known.highest_residual(choice.rung)
         if evidence.get("stationarity", 0.0) > AT_MINIMUM:
             return (
                 f"its objective would still fall by {evidence['stationarity']:.2%} (at a minimum: {AT_MINIMUM:.1%})",
@@ -210,9 +229,15 @@ class Auto(Method):
             elif restarts:
                 together = Shape.total([before.shape, shape])
                 standing = before.anew(shape, None if known is None else known.estimate(rung, together))
+            elif rung.startswith("gif-replay") and before.requests:
+                # The step is that of this request alone; of those before, the training is done again all the same.
+                plain = rung.removeprefix("gif-")
+                done = None if known is None or plain not in known.rungs else known.estimate(plain, before.shape)
+                standing = before.renewed(done).after(shape, estimate)
             else:
                 standing = before.after(shape, estimate)
-            found.append(Choice(rung, cost, estimate, standing))
+            below = known is not None and _below(known, standing)
+            found.append(Choice(rung, cost, estimate, standing, restarts, below))
         if not found:
             raise MethodError("the calibration has measured none of the rungs that there are; calibrate anew")
         return sorted(found, key=lambda choice: math.inf if choice.cost is None else choice.cost)
@@ -227,12 +252,13 @@ class Auto(Method):
         rest = 2 if self.prepared is not None else 7
         if method == RETRAIN:
             return 1.0
-        if method == "replay":
-            again = 2 * POLISH if self.recipe.forgettable else 0
-            return float((rest + 2 * options["share"] * epochs + again) / whole)
+        if method.endswith("replay"):
+            more = 2 * POLISH if self.recipe.forgettable else 0
+            more += 2 * DAMPED_STEPS if method.startswith("gif") else 0
+            return float((rest + 2 * options["share"] * epochs + more) / whole)
         if self.prepared is None:
             return FRESH_CURVATURE / whole
-        return float((rest + 2 * options.get("steps", 15 if self._at_minimum else 4)) / whole)
+        return float((rest + 2 * options.get("steps", AUTO_STEPS if self._at_minimum else DAMPED_STEPS)) / whole)
 
     def _plan(self, choices: list[Choice]) -> tuple[list[Choice], bool]:
         """The rungs in the order in which to try them, and whether they are known to fall short of the wish."""
@@ -261,8 +287,8 @@ class Auto(Method):
     def _enough(self, within: list[Choice], wish: float) -> list[Choice]:
         """The rungs that are believed to fulfil a wish, cheapest first."""
         if self.calibration is not None:
-            return [c for c in within if c.closed >= wish and c.estimate is not None and c.estimate.closed >= wish]
-        sure = ("gif", "gif(steps=40)") if self._at_minimum else ()
+            return [choice for choice in within if choice.fulfils(wish)]
+        sure = ("gif", LONGEST) if self._at_minimum else ()
         return [choice for choice in within if choice.rung in (*sure, RETRAIN)]
 
     def _best(self, within: list[Choice]) -> list[Choice]:
@@ -290,9 +316,10 @@ class Auto(Method):
 
     def _preference(self, choice: Choice) -> tuple[int, float]:
         method, options = parse(choice.rung)
-        if method == "replay" and not self._at_minimum:
-            return (0 if options["share"] >= WORTH_REPLAYING else 2), -options["share"]
-        order = {"gif": 1, "gif(steps=40)": 3, "gif(steps=1)": 4}
+        if method.endswith("replay") and not self._at_minimum:
+            first = method == "gif-replay" or options["share"] >= WORTH_REPLAYING
+            return (0 if first else 2), -options["share"] - 0.01 * (method == "gif-replay")
+        order = {"gif": 1, LONGEST: 3, "gif(steps=1)": 4}
         return order.get(choice.rung, 5), 0.0
 
     def _facts(
@@ -315,6 +342,7 @@ class Auto(Method):
             "estimate": None if choice.estimate is None else asdict(choice.estimate),
             "requests_before": before.requests,
             "standing": choice.standing.to_dict(),
+            "floor": known.floor if known is not None and choice.below else None,
             "evidence": evidence,
             "doubt": doubt or None,
             "prepared": self.prepared is not None,
@@ -352,6 +380,12 @@ def _shape(problem: Problem) -> Shape:
         undirected=problem.removal.undirected,
         training_nodes=problem.original.nodes.numel(),
     )
+
+
+def _below(known: Calibration, standing: Standing) -> bool:
+    """Whether what is left is expected to be below the floor."""
+    size = standing.shape.size
+    return size > 0 and standing.left / size * known.gap(standing.shape) <= known.floor
 
 
 def _advice(prepared: Prepared | None, checkpoints: Sequence[Checkpoint]) -> str:

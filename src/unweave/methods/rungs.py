@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from unweave.calibration import LONGEST
 from unweave.checkpoints import Checkpoint, Trainer, in_order
 from unweave.fitting import Recipe
 from unweave.methods.base import Method, Outcome, Problem
 from unweave.methods.registry import make, parse
-from unweave.methods.replay import Replay
 from unweave.prepared import Prepared
 
 __all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
@@ -16,9 +16,6 @@ __all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
 RETRAIN = "retrain"
 FINETUNES = (0.02, 0.05, 0.1, 0.2)
 """Lengths of fine-tuning, as shares of the epochs of training."""
-
-MORE_STEPS = 40
-"""Gradients at a minimum beyond the 15 at which ``gif`` stops by itself."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,15 @@ class Rung(Method):
     def of(cls, name: str, kept: Kept) -> "Rung":
         """The rung of a name, e.g. ``replay(share=0.2)``."""
         method, options = parse(name)
-        if method == "gif":
+        if method.startswith("gif"):
             options["prepared"] = kept.prepared
-        if method == "replay":
+        if method.endswith("replay"):
             options["checkpoints"] = kept.checkpoints
-        if kept.trainer is None or method not in ("replay", RETRAIN):
-            return cls(make(method, options, kept.recipe), kept.prepared)
-        given: dict[str, Any] = {"share": 1, "trainer": kept.trainer} | options
-        assert kept.recipe is not None
-        return cls(Replay.from_recipe(kept.recipe, **given), kept.prepared)
+        if kept.trainer is not None and method.endswith("replay"):
+            options["trainer"] = kept.trainer
+        if kept.trainer is not None and method == RETRAIN:
+            method, options = "replay", {"share": 1, "trainer": kept.trainer}
+        return cls(make(method, options, kept.recipe), kept.prepared)
 
 
 def rungs_of(kept: Kept) -> tuple[str, ...]:
@@ -76,10 +73,13 @@ def rungs_of(kept: Kept) -> tuple[str, ...]:
     if kept.prepared is not None:  # otherwise its curvature costs the same whatever the steps
         found = ["gif(steps=1)", "gif"]
     if kept.prepared is not None and kept.prepared.at_minimum:
-        found.append(f"gif(steps={MORE_STEPS})")
+        found.append(LONGEST)  # beyond the 15 steps at which gif stops by itself
     if kept.recipe is None:
         return tuple(found)
     epochs = kept.recipe.epochs
     found += [f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in FINETUNES})]
-    found += [f"replay(share={1 - state.epoch / epochs:.6g})" for state in in_order(kept.checkpoints)[::-1]]
+    shares = [f"share={1 - state.epoch / epochs:.6g}" for state in in_order(kept.checkpoints)[::-1]]
+    found += [f"replay({share})" for share in shares]
+    if kept.prepared is not None and not kept.prepared.at_minimum:
+        found += [f"gif-replay({share})" for share in shares]
     return (*found, RETRAIN)
