@@ -36,20 +36,32 @@ def stream(path: Path) -> None:
     uw.Run.open(path).forget_all(REQUESTS, "gif", out=path)
 
 
-def killed(work: Callable[[Path], None], path: Path, seconds: float) -> dict[str, int]:
-    """What the run holds after a worker was killed."""
+def killed(work: Callable[[Path], None], path: Path, seconds: float, *, patient: bool) -> dict[str, int]:
+    """What the run holds after a worker was killed: so long after it began, or after it first saved something."""
+    before, ended = path.stat().st_ino, False
     child = os.fork()
     if child == 0:
         work(path)
         os._exit(0)
+    while patient and not ended and _inode(path) in (before, None):
+        time.sleep(0.01)
+        ended = os.waitpid(child, os.WNOHANG) != (0, 0)
     time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     run = uw.Run.open(path).verify()
     return {
         "deletions": 0 if run.calibration is None else len(run.calibration.deletions),
         "receipts": len(run.receipts),
     }
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:  # between two renames
+        return None
 
 
 def kill_often(work: str, path: Path, kills: int) -> list[dict[str, int]]:
@@ -66,5 +78,6 @@ def kill_often(work: str, path: Path, kills: int) -> list[dict[str, int]]:
 if __name__ == "__main__":
     chance = random.Random(0)
     work = {"calibrate": calibrate, "stream": stream}[sys.argv[1]]
-    moments = [chance.uniform(0.05, 0.6) for _ in range(int(sys.argv[3]))]
-    print(json.dumps([killed(work, Path(sys.argv[2]), moment) for moment in moments]))
+    moments = [chance.uniform(0.02, 0.5) for _ in range(int(sys.argv[3]))]
+    path = Path(sys.argv[2])
+    print(json.dumps([killed(work, path, moment, patient=bool(n % 2)) for n, moment in enumerate(moments)]))

@@ -48,7 +48,7 @@ def test_every_rung_is_measured_against_retraining(calibrated: uw.Run) -> None:
         "gif(steps=1)",
         "gif",
         "finetune(epochs=1)",
-        "finetune(epochs=4)",
+        "finetune(epochs=2)",
         "replay(share=0.1)",
         "replay(share=0.5)",
     }
@@ -268,7 +268,7 @@ def test_killed_at_any_point_the_run_opens_and_goes_on(tmp_path: Path) -> None:
     data = uw.load("demo")
     run = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, epochs=5, checkpoints=(0.4,))
     path = run.save(tmp_path / "run")
-    states = [state["deletions"] for state in kill_often("calibrate", path, 8)]
+    states = [state["deletions"] for state in kill_often("calibrate", path, 6)]
     assert states == sorted(states)
     assert states[-1] > 0
     finished = uw.Run.open(path).calibrate(max(states[-1], 4) + 1)

@@ -14,7 +14,7 @@ from unweave.prepared import Prepared
 __all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
 
 RETRAIN = "retrain"
-FINETUNES = (0.02, 0.05, 0.1, 0.2)
+FINETUNES = (0.05, 0.1)
 """Lengths of fine-tuning, as shares of the epochs of training."""
 
 
