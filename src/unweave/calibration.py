@@ -246,7 +246,8 @@ class Calibration:
     @property
     def retrainings(self) -> float:
         """The same in retrainings."""
-        return self.seconds / fmean(d.seconds for d in self.deletions) if self.deletions else 0.0
+        retrained = [d.seconds for d in self.deletions if d.seconds > 0]
+        return self.seconds / fmean(retrained) if retrained else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""

@@ -197,6 +197,14 @@ def test_without_a_calibration_it_says_what_it_does_not_know(run: uw.Run) -> Non
         bare.forget(request, "auto", budget=0.05)
 
 
+def test_a_calibration_in_which_nothing_changed_is_none(run: uw.Run) -> None:
+    found = calibrated(CLOSED, COST)
+    empty = replace(found, deletions=tuple(replace(d, rungs={}, gap=0.0, seconds=0.0) for d in found.deletions))
+    assert empty.retrainings == 0
+    assert rung_for(run, empty, at_least=0.5) == "retrain"
+    assert rung_for(run, empty, budget=0.27) == rung_for(run, None, budget=0.27)
+
+
 def test_without_a_recipe_neither_budget_nor_retraining_is_known() -> None:
     data = small_graph()
     model = uw.train(uw.models.GCN(8, 3, hidden=4), data, epochs=20).model

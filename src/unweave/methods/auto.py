@@ -118,6 +118,8 @@ class Auto(Method):
         if self.trainer is not None and self.recipe is None:
             raise MethodError("trainer= needs recipe= beside it: its epochs and weight decay are those of the training")
         in_order(self.checkpoints)
+        if self.calibration is not None and not self.calibration.told:
+            object.__setattr__(self, "calibration", None)  # no deletion had a gap: nothing was learnt
 
     def forget(self, problem: Problem) -> Outcome:
         """Go through the plan until a rung does."""
