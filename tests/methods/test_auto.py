@@ -106,6 +106,22 @@ def test_two_rungs_that_are_alike_cost_the_cheaper_one(run: uw.Run) -> None:
     assert rung_for(run, calibrated(closed, COST), budget=0.6) == "finetune(epochs=2)"
 
 
+def test_of_two_rungs_that_promise_alike_the_surer_is_used(run: uw.Run) -> None:
+    found = calibrated(CLOSED | {"replay(share=0.1)": 0.57}, COST)
+    assert rung_for(run, found, budget=0.2) == "replay(share=0.1)"
+    wild = tuple(
+        replace(
+            d,
+            rungs=d.rungs
+            | {"replay(share=0.1)": replace(d.rungs["replay(share=0.1)"], closed=(0.97, -0.2, 0.8)[n % 3])},
+        )
+        for n, d in enumerate(found.deletions)
+    )
+    unsure = replace(found, deletions=wild)
+    assert unsure.estimate("replay(share=0.1)", Shape(edges=0.05)).closed > 0.6
+    assert rung_for(run, unsure, budget=0.2) == "finetune(epochs=2)"
+
+
 def test_a_budget_for_nothing_names_the_cheapest(run: uw.Run) -> None:
     with pytest.raises(uw.MethodError, match=r"too small: the cheapest rung, gif\(steps=1\), costs 2.0%"):
         rung_for(run, calibrated(CLOSED, COST), budget=0.01)

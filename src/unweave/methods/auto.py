@@ -30,7 +30,7 @@ USUAL_BUDGET = 0.2
 """Of a retraining: where neither a budget nor a wish is given."""
 
 ALIKE = 0.01
-"""Estimates that differ by less are taken as equal, and the cheaper rung is used."""
+"""Rungs that differ by less are taken as equal, and the cheaper one is used."""
 
 WORTH_REPLAYING = 0.15
 """The least share of the training whose replay closes more than an influence step, where nothing was measured on the
@@ -65,6 +65,12 @@ class Choice:
     def closed(self) -> float:
         """What it is believed to close of all that was asked since training."""
         return self.standing.estimate.closed
+
+    @property
+    def prudent(self) -> float:
+        """Halfway between that and the worse end of its interval: of two rungs that promise alike, the surer one."""
+        low = self.standing.estimate.low
+        return self.closed if low is None else (self.closed + low) / 2
 
     def fulfils(self, wish: float) -> bool:
         """Whether a wish is believed to be fulfilled, for all together, and for this request where it stands alone."""
@@ -300,9 +306,9 @@ class Auto(Method):
             affordable = [c for c in within if c.cost is None or c.cost <= USUAL_BUDGET] or within[:1]
         if self.calibration is None:
             return sorted(affordable, key=self._preference)
-        highest = max(choice.closed for choice in affordable)
-        alike = [choice for choice in affordable if choice.closed >= highest - ALIKE]  # cheapest first
-        best = [*alike, *sorted((c for c in affordable if c not in alike), key=lambda c: -c.closed)]
+        highest = max(choice.prudent for choice in affordable)
+        alike = [choice for choice in affordable if choice.prudent >= highest - ALIKE]  # cheapest first
+        best = [*alike, *sorted((c for c in affordable if c not in alike), key=lambda c: -c.prudent)]
         if best[0].estimate is not None and best[0].estimate.closed <= 0:
             better = [c for c in self._worth(within) if c not in affordable] or self._worth(within)
             raise MethodError(
