@@ -10,7 +10,8 @@ SOURCE = Path(unweave.__file__).parent
 
 def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
-        "BudgetError", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError", "DivergenceError",
+        "BudgetError", "Calibration", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError",
+        "DivergenceError",
         "EmptyRequestError", "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError",
         "NoProgressError", "Plan", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError",
         "Run", "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load",

@@ -8,6 +8,7 @@
 """
 
 from unweave import losses, methods, models
+from unweave.calibration import Calibration
 from unweave.checkpoints import Checkpoint, Trainer
 from unweave.data import load, split
 from unweave.drawing import draw
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError",
+    "Calibration",
     "Checkpoint",
     "ClassLossError",
     "DataError",

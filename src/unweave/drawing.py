@@ -2,11 +2,10 @@
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.graph import is_undirected
+from unweave.graph import distinct_edges, is_undirected
 from unweave.request import ALL, KINDS, Request
 
 __all__ = ["draw", "is_poisoned", "stage"]
@@ -37,7 +36,7 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         raise RequestError(f"seed must be at least 0, got {seed}")
     chosen: dict[str, list[list[int]]] = {}
     for kind, probability in _parse(spec).items():
-        candidates = _edges(data) if kind == "edges" else data.train_mask.nonzero()
+        candidates = distinct_edges(data) if kind == "edges" else data.train_mask.nonzero()
         rng = np.random.default_rng([seed, KINDS.index(kind)])
         picked = torch.from_numpy(rng.random(candidates.size(0)) < probability)
         chosen[kind] = candidates.cpu()[picked].tolist()
@@ -98,7 +97,7 @@ def _cross(data: Data, share: float, rng: np.random.Generator) -> tuple[Data, Re
     nodes, labels = data.train_mask.nonzero().flatten().cpu().numpy(), data.y.cpu().numpy()
     taken = {tuple(sorted(pair)) for pair in data.edge_index.t().tolist()}
     both = is_undirected(data)
-    wanted = round(share * (_edges(data).size(0)))
+    wanted = round(share * (distinct_edges(data).size(0)))
     if not wanted:
         raise EmptyRequestError(f"crossed:{share:g} adds no edge to this graph; raise the share")
     found: list[tuple[int, int]] = []
@@ -137,12 +136,3 @@ def _parse(spec: str) -> dict[str, float]:
             raise RequestError(f"{kind} is named twice in {spec!r}; give one probability for each kind")
         parts[kind] = probability
     return parts
-
-
-def _edges(data: Data) -> Tensor:
-    """The edges as pairs, each once, in an order that does not depend on how they are stored."""
-    pairs: Tensor = data.edge_index.t()
-    if is_undirected(data):
-        pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
-    distinct: Tensor = torch.unique(pairs, dim=0)
-    return distinct

@@ -28,6 +28,7 @@ __all__ = [
     "attributes",
     "canonical",
     "counts",
+    "distinct_edges",
     "hops_from",
     "influenced_region",
     "is_undirected",
@@ -113,6 +114,15 @@ def _is_undirected(edge_index: Tensor, weight: Tensor | None, size: int) -> bool
         values = weight.reshape(row.numel(), -1)[:, 0].to(torch.float64)
     forward, backward = (_sorted_pairs(a, b, values, size) for a, b in ((row, col), (col, row)))
     return all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
+
+
+def distinct_edges(data: Data) -> Tensor:
+    """The edges as pairs, each once, in an order that does not depend on how they are stored."""
+    pairs: Tensor = data.edge_index.t()
+    if is_undirected(data):
+        pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
+    distinct: Tensor = torch.unique(pairs, dim=0)
+    return distinct
 
 
 def remove(data: Data, request: Request) -> Removal:

@@ -14,6 +14,7 @@ from unweave._digest import canonical_json
 from unweave.errors import RunError
 from unweave.remembering import Trace
 from unweave.request import Request
+from unweave.verdict import in_words
 
 __all__ = [
     "Receipt",
@@ -74,6 +75,7 @@ class Receipt:
         certificate: What is proved: its ``kind`` is ``"removal"``, ``"bound"``, ``"local"`` or ``"none"``, its
             ``statement`` says it in words, the rest are its figures and what was checked (:mod:`unweave.certificate`).
             ``None`` in receipts from before there were any.
+        ladder: What ``auto`` tried, what it believes and on what evidence; ``verdict`` says it in words.
     """
 
     request: dict[str, Any]
@@ -98,10 +100,19 @@ class Receipt:
     verified: bool = True
     certificate: dict[str, Any] | None = None
     remembers: list[Trace] = field(default_factory=list)
+    ladder: dict[str, Any] | None = None
+
+    @property
+    def verdict(self) -> str | None:
+        """What ``auto`` did, how near it is believed to be, on what evidence, and what still remembers."""
+        if self.ladder is None:
+            return None
+        return " ".join(in_words(self.ladder, self.remembers, self.certificate))
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""
-        return {"format": "unweave-receipt-1", **asdict(self)}
+        told = {} if self.ladder is None else {"verdict": self.verdict}
+        return {"format": "unweave-receipt-1", **asdict(self), **told}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no NaN; the same receipt always gives the same text."""
@@ -111,6 +122,7 @@ class Receipt:
     def from_dict(cls, document: dict[str, Any]) -> "Receipt":
         """Read what :meth:`to_dict` wrote."""
         fields = dict(document)
+        fields.pop("verdict", None)
         if fields.pop("format", None) != "unweave-receipt-1":
             raise RunError(f"not a receipt of this version of unweave: format {document.get('format')!r}")
         return cls(**fields)
@@ -157,6 +169,9 @@ class Receipt:
             ),
         ]
         lines += describe_traces(self.remembers)
+        if self.ladder is not None:
+            words = in_words(self.ladder, self.remembers, self.certificate)
+            lines += [("Verdict" if i == 0 else "", text) for i, text in enumerate(words)]
         lines += [("Warning" if i == 0 else "", text) for i, text in enumerate(self.warnings)]
         return lines
 

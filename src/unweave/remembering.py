@@ -57,6 +57,12 @@ STATES = (
         what="the checkpoints",
         kept="weights, optimiser and random numbers, trained on what was removed; replay resumes them",
     ),
+    State(
+        field="calibration",
+        files=("calibration.json",),
+        what="the calibration",
+        kept="gaps and costs, measured with models that were trained on what was removed; it names no node",
+    ),
 )
 """Every file of a run is one of the model's own, a receipt, or listed here."""
 

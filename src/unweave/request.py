@@ -195,6 +195,45 @@ class Request:
         return cls(nodes=tuple(nodes), edges=tuple(edges), features=features, labels=tuple(labels))
 
     @classmethod
+    def merged(cls, requests: "Iterable[Request]", *, undirected: bool = False) -> "Request":
+        """Several requests as one; what more than one of them names is named once.
+
+        Args:
+            requests: At least one.
+            undirected: Whether ``(u, v)`` and ``(v, u)`` are the same edge.
+        """
+        nodes, edges, labels = set[int](), set[tuple[int, int]](), set[int]()
+        features: dict[int, Columns] = {}
+        for request in requests:
+            nodes.update(request.nodes)
+            labels.update(request.labels)
+            edges.update((min(e), max(e)) if undirected else e for e in request.edges)
+            for node, columns in request.features.items():
+                known = features.get(node, ())
+                features[node] = ALL if ALL in (known, columns) else tuple({*known, *columns})
+        return cls(nodes=nodes, edges=edges, features=features, labels=labels)
+
+    @classmethod
+    def read_all(cls, path: str | Path) -> "list[Request]":
+        """Read a ``.jsonl`` file, one request a line; a ``.json`` or ``.csv`` file is one request."""
+        path = Path(path)
+        if path.suffix.lower() != ".jsonl":
+            return [cls.read(path)]
+        try:
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"cannot read the requests {path}: {error}") from None
+        found = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                found += [cls.from_json(line)] if line.strip() else []
+            except RequestError as error:
+                raise type(error)(f"{path}, line {number}: {error}") from None
+        if not found:
+            raise EmptyRequestError(f"{path} holds no request; write one a line")
+        return found
+
+    @classmethod
     def read(cls, path: str | Path) -> "Request":
         """Read a ``.json`` or ``.csv`` file."""
         path = Path(path)

@@ -7,7 +7,7 @@ run is ever executed.
 
 import copy
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,13 @@ from torch_geometric.data import Data
 from unweave._digest import graph_digest, tensor_digest
 from unweave.accounting import all_together
 from unweave.bounded import bounded_objective
-from unweave.checkpoints import Checkpoint, read_checkpoints, write_checkpoints
+from unweave.calibrating import DELETIONS, calibrate
+from unweave.calibration import Calibration
+from unweave.checkpoints import Checkpoint, Trainer, read_checkpoints, write_checkpoints
 from unweave.data import load
 from unweave.deferral import settle
 from unweave.errors import MethodError, RequestError, RunError
-from unweave.fitting import Recipe
+from unweave.fitting import Progress, Recipe
 from unweave.folder import check_folder, read_folder, recover_folder, to_json, write_folder
 from unweave.graph import MASKS, remove
 from unweave.losses import Loss, cross_entropy
@@ -40,6 +42,8 @@ from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.remembering import STATES, Trace, began_anew, fates, outside, replaced
 from unweave.request import Request
+from unweave.standing import Standing, standing_of
+from unweave.streams import forget_all, noted, outstanding, refuse_gone
 from unweave.unlearning import Unlearned, unlearn
 from unweave.view import GraphView
 
@@ -65,6 +69,7 @@ class Run:
         forward: How the model is called.
         checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
         origin: The folder it was opened from, and how many receipts it had there.
+        calibration: What each way to forget was found to be worth on this model, where that was measured.
     """
 
     model: nn.Module
@@ -77,6 +82,7 @@ class Run:
     forward: Forward = call
     checkpoints: tuple[Checkpoint, ...] = ()
     origin: tuple[Path, int] | None = None
+    calibration: Calibration | None = None
 
     @property
     def data(self) -> Data:
@@ -112,7 +118,8 @@ class Run:
 
         A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, unless the
         method trains: ``replay`` puts new ones in the place of those it passes, and ``retrain`` leaves none. The
-        receipt says of each part of the run whether it still remembers what was removed (``remembers``).
+        receipt says of each part of the run whether it still remembers what was removed (``remembers``). What earlier
+        requests took already is left out, with a note in the receipt.
 
         Args:
             request: What to forget.
@@ -134,6 +141,12 @@ class Run:
             "purge": purge,
             **options,
         }
+        if isinstance(request, Request) and self.receipts:
+            left, note = outstanding(request, self.receipts)
+            if left is None:
+                raise refuse_gone(request, note)
+            if note:
+                return noted(self.forget(left, method, defer=defer, **again), note)
         if self.pending and not defer:
             return self._verified(memory_mib).forget(request, method, **again)
         if self.prepared is not None and not defer and ready_for(method, prepared=self.prepared) and self._worn > WORN:
@@ -156,7 +169,7 @@ class Run:
             recipe=self.recipe,
             defer=defer,
             memory_mib=memory_mib,
-            **(ready_for(method, prepared=self.prepared, checkpoints=self.checkpoints) | options),
+            **(self._ready_for(method) | options),
         )
         new = replace(
             self,
@@ -206,22 +219,21 @@ class Run:
         """
         _check_purge(purge, defer)
         method = self._usual(defer) if method is None else method
+        given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        if isinstance(request, Request) and self.receipts:
+            left, note = outstanding(request, self.receipts)
+            if left is None:
+                raise refuse_gone(request, note)
+            if note:
+                known = self.plan(left, method, purge=purge, **given, **options)
+                return replace(known, first=[note, *known.first])
         if self.pending and not defer:
             here = self._verified(memory_mib)
             known = here.plan(request, method, allow_class_loss=allow_class_loss, purge=purge, **options)
             some = "1 request that is" if self.pending == 1 else f"{self.pending} requests that are"
             first = f"{some} pending would be verified, by one look at the whole graph"
             return replace(known, first=[first, *known.first])
-        return plan(
-            self,
-            request,
-            method,
-            allow_class_loss=allow_class_loss,
-            defer=defer,
-            memory_mib=memory_mib,
-            purge=purge,
-            options=options,
-        )
+        return plan(self, request, method, **given, purge=purge, options=options)
 
     def _traces(self, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
         """What else remembers a request that this run carries out.
@@ -240,6 +252,46 @@ class Run:
         base = self.graph.base if isinstance(self.graph, GraphView) else self.graph
         name: str | None = base.get("name")
         return name
+
+    def forget_all(
+        self,
+        requests: Sequence[Request],
+        method: str | Method | None = "auto",
+        *,
+        batch: bool = False,
+        out: str | Path | None = None,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> "Run":
+        """A new run in which the model has forgotten several requests, one after another on the result of the last.
+
+        What an earlier request took is left out of a later one, with a note in its receipt; a request of which nothing
+        is left is noted in the receipt before it. So a stream that was interrupted goes on when it is given again.
+
+        Args:
+            requests: What to forget, in order.
+            method: Name of a method, or a method; ``None`` for what :meth:`forget` takes by default.
+            batch: Carry all of them out as one request.
+            out: A folder, written whole after each request in place of what it holds: what was done is not lost.
+            progress: Called with (requests done, requests).
+            **options: As for :meth:`forget`.
+        """
+        return forget_all(self, requests, method, batch=batch, out=out, progress=progress, **options)
+
+    @property
+    def standing(self) -> Standing:
+        """What was asked of this model since it was trained, and how much of it is believed left."""
+        return standing_of(self.receipts)
+
+    def _ready_for(self, method: str | Method) -> dict[str, Any]:
+        """Of what this run keeps, what a method takes."""
+        return ready_for(
+            method,
+            prepared=self.prepared,
+            checkpoints=self.checkpoints,
+            calibration=self.calibration,
+            receipts=self.receipts,
+        )
 
     def _scores(self, done: Unlearned) -> dict[str, float]:
         if done.outputs is None:
@@ -262,7 +314,46 @@ class Run:
             forward=here.forward,
             memory_mib=memory_mib,
         )
-        return replace(here, prepared=state)
+        return replace(here, prepared=_served_best(state, self.calibration))
+
+    def calibrate(
+        self,
+        deletions: int = DELETIONS,
+        *,
+        seed: int = 0,
+        trainer: Trainer | None = None,
+        progress: Progress | None = None,
+        keep: "Callable[[Run], None] | None" = None,
+    ) -> "Run":
+        """The same run, with what every way to forget closes on it and costs, measured on simulated deletions.
+
+        Deletions of every kind, from a single item to a fifth of them, are drawn from the graph; for each the model is
+        retrained by the recipe, and every method tried. That costs some two retrainings a deletion, once; it uses no
+        test label. The run is prepared first, where it is not, and the damping that served best is kept.
+
+        Args:
+            deletions: How many in all; those that were measured before are not done again.
+            seed: Of the deletions.
+            trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+            progress: Called with (deletions done, deletions).
+            keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
+        """
+        here = self._verified(None) if self.prepared is not None else self.prepare()
+
+        def with_found(found: Calibration) -> "Run":
+            assert here.prepared is not None
+            usual = replace(here.prepared, damping=found.damping, raised=found.raised)
+            return replace(here, calibration=found, prepared=_served_best(usual, found))
+
+        found = calibrate(
+            here,
+            deletions,
+            seed=seed,
+            trainer=trainer,
+            progress=progress,
+            keep=None if keep is None else lambda found: keep(with_found(found)),
+        )
+        return with_found(found)
 
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
@@ -392,6 +483,8 @@ class Run:
             module = _module(path, config["model"], model)
             prepared = Prepared.from_files(files) if "prepared.json" in files else None
             states = read_checkpoints(files) if "checkpoints.json" in files else ()
+            measured = files.get("calibration.json")
+            calibration = None if measured is None else Calibration.from_json(measured)
         except (*MALFORMED, SafetensorError, RequestError, MethodError) as error:
             raise RunError(f"{path} does not hold what a run holds: {error}") from error
         if config["loss"] != _name(loss):
@@ -424,6 +517,7 @@ class Run:
             forward=forward,
             checkpoints=states,
             origin=(path, len(receipts)),
+            calibration=calibration,
         )
 
     def _files(self) -> dict[str, bytes]:
@@ -459,6 +553,8 @@ class Run:
             files |= self.prepared.to_files()
         if self.checkpoints:
             files |= write_checkpoints(self.checkpoints)
+        if self.calibration is not None:
+            files["calibration.json"] = to_json(self.calibration.to_dict())
         for number, receipt in enumerate(self.receipts, start=1):
             files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
         return files
@@ -475,6 +571,12 @@ def _in_sequence(receipt: Receipt, earlier: tuple[Receipt, ...]) -> Receipt:
     epsilon = all_together([(known["epsilon"], known["delta"]) for known in told], delta)
     seen = {"models": len(told), "epsilon": epsilon, "delta": delta}
     return replace(receipt, certificate=receipt.certificate | {"together": seen})
+
+
+def _served_best(state: Prepared, calibration: Calibration | None) -> Prepared:
+    """A prepared state with the damping that served best, where that was measured."""
+    factor = 1.0 if calibration is None else calibration.factor
+    return replace(state, damping=factor * state.damping, raised=factor * state.raised)
 
 
 def _check_purge(purge: bool, defer: bool) -> None:

@@ -200,6 +200,7 @@ def unlearn(
         nearness=outcome.nearness,
         certificate=certificate,
         remembers=traces,
+        ladder=outcome.ladder,
     )
     aged = None
     if isinstance(ready, Prepared):

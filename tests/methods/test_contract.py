@@ -66,6 +66,18 @@ class TestReplay(MethodContract):
         )
 
 
+class TestGifReplay(TestReplay):
+    method = "gif-replay"
+
+    def forget(
+        self, model: nn.Module, data: Data, recipe: uw.Recipe, request: uw.Request | None = None
+    ) -> uw.Unlearned:
+        how = uw.methods.GIFReplay.from_recipe(recipe, checkpoints=self.checkpoints, **self.options)
+        return uw.unlearn(
+            model, data, request or self.request(data), how, weight_decay=recipe.weight_decay, recipe=recipe
+        )
+
+
 class TestReplayFromTheStart(MethodContract):
     method = "replay"
     options: ClassVar = {"share": 1}
@@ -74,6 +86,15 @@ class TestReplayFromTheStart(MethodContract):
 class TestFinetune(MethodContract):
     method = "finetune"
     options: ClassVar = {"epochs": 4}
+
+
+class TestAuto(MethodContract):
+    method = "auto"
+
+
+class TestAutoThatRetrains(MethodContract):
+    method = "auto"
+    options: ClassVar = {"at_least": 0.9}
 
 
 class TestNone(MethodContract):
@@ -128,7 +149,7 @@ class TestThirdParty(MethodContract):
 
 
 def test_every_built_in_method_is_under_contract() -> None:
-    tested = {cls.method for cls in MethodContract.__subclasses__()}
+    tested = {cls.method for cls in [*MethodContract.__subclasses__(), TestGifReplay]}
     assert set(uw.methods.available()) <= tested
 
 
@@ -137,7 +158,7 @@ def test_unknown_methods_and_options_are_refused() -> None:
     model = uw.models.GCN(8, 3)
     request = uw.draw("edges:0.1", data)
     with pytest.raises(
-        uw.MethodError, match="unknown method 'gift'; known: certified, closed-form, eraser-bekm, eraser-blpa"
+        uw.MethodError, match="unknown method 'gift'; known: auto, certified, closed-form, eraser-bekm, eraser-blpa"
     ):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
     with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):

@@ -3,6 +3,7 @@
 import typer
 
 from unweave.cli.bench import bench
+from unweave.cli.calibrate import calibrate
 from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
@@ -23,5 +24,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, prepare, rehearse, explain, forget, verify, compare, bench, reproduce, show):
+for command in (demo, train, prepare, calibrate, rehearse, explain, forget, verify, compare, bench, reproduce, show):
     app.command()(command)

@@ -6,13 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from unweave.cli.options import Device, Forget, Json, MemoryMib, RequestFile, RequestSeed, Root, request_reader
+from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.errors import MethodError, RunError
+from unweave.graph import is_undirected
 from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import read_options
 from unweave.remembering import replaced
+from unweave.request import Request
 from unweave.run import Run
 
 __all__ = ["forget"]
@@ -22,13 +24,20 @@ __all__ = ["forget"]
 def forget(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the new run; not needed with --dry-run.")] = None,
-    request: RequestFile = None,
+    request: Requests = None,
     forget: Forget = None,
     request_seed: RequestSeed = 0,
     method: Annotated[
         str | None,
         typer.Option(help=f"{', '.join(available())}. By default gif; certified for a run trained with --certify."),
     ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="For --method auto: at most this share of a retraining, e.g. 5%.")
+    ] = None,
+    at_least: Annotated[
+        str | None, typer.Option(help="For --method auto: close at least this share of the gap, e.g. 0.9.")
+    ] = None,
+    batch: Annotated[bool, typer.Option("--batch", help="Carry the requests of a .jsonl file out as one.")] = False,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", help="Option of the method, e.g. damping=10; repeatable."),
@@ -59,11 +68,17 @@ def forget(
         raise typer.BadParameter("say where the new run goes: --out FOLDER, or --dry-run for none at all")
     if out is not None and out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
+    stream = Request.read_all(request) if request is not None and request.suffix.lower() == ".jsonl" else []
+    if batch and not stream:
+        raise typer.BadParameter("--batch goes with --request FILE.jsonl, one request a line")
+    if stream and dry_run and not batch:
+        raise typer.BadParameter("--dry-run looks at one request; give it alone, or all of them as one with --batch")
     wanted = request_reader(request, forget, request_seed)
     try:
         options = read_options(option or [])
     except MethodError as error:
         raise typer.BadParameter(str(error)) from error
+    options |= {key: value for key, value in (("budget", budget), ("at_least", at_least)) if value is not None}
     before = Run.open(run, root=root).to(find_device(device))
     how: dict[str, Any] = {
         "allow_class_loss": allow_class_loss,
@@ -73,17 +88,26 @@ def forget(
         **options,
     }
     if out is None or dry_run:
-        found = before.plan(wanted(before.data), method, **how)
+        asked = Request.merged(stream, undirected=is_undirected(before.data)) if stream else wanted(before.data)
+        found = before.plan(asked, method, **how)
         if out is not None and out.resolve() == run.resolve():
             found = replace(found, remembers=replaced(found.remembers))
         print_json({"run": str(run), "plan": found.to_dict()}) if json else say(str(found))
         return
-    with progress_bar("forgetting" + (f" by {method}" if method else "")):
-        after = before.forget(wanted(before.data), method, **how).at(out)
-    after.save(out, overwrite=overwrite)
+    with progress_bar("forgetting" + (f" by {method}" if method else "")) as progress:
+        if stream:
+            after = before.forget_all(stream, method, batch=batch, out=out, progress=progress, **how)
+        else:
+            after = before.forget(wanted(before.data), method, **how).at(out)
+            after.save(out, overwrite=overwrite)
+    new = after.receipts[len(before.receipts) :]
     if json:
-        print_json({"run": str(out), "metrics": dict(after.metrics), "receipt": after.receipts[-1].to_dict()})
+        told = {"receipts": [receipt.to_dict() for receipt in new]} if stream else {"receipt": new[-1].to_dict()}
+        print_json({"run": str(out), "metrics": dict(after.metrics), **told})
         return
+    for receipt in new if stream else ():
+        rung = receipt.details.get("rung", receipt.method["name"])
+        say(f"{'Request':<11}{Request.from_dict(receipt.request).describe()}: {rung}, {receipt.passes:g} passes")
     say(str(after.receipts[-1]))
     if "test_f1" in before.metrics and "test_f1" in after.metrics:
         say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")

@@ -26,6 +26,7 @@ __all__ = [
     "ModelName",
     "RequestFile",
     "RequestSeed",
+    "Requests",
     "Root",
     "Seed",
     "WeightDecay",
@@ -54,6 +55,9 @@ MemoryMib = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 RequestFile = Annotated[Path | None, typer.Option("--request", help="Request, a .json or .csv file.")]
+Requests = Annotated[
+    Path | None, typer.Option("--request", help="Request, a .json or .csv file; or a .jsonl file, one request a line.")
+]
 Forget = Annotated[
     str | None, typer.Option("--forget", help="Random request, e.g. edges:0.05 or edges:0.05,nodes:0.1.")
 ]

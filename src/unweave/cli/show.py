@@ -58,6 +58,12 @@ def show(
         say(f"{'Kept':<11}checkpoints: {describe_checkpoints(opened.checkpoints, recipe.epochs)}")
     waiting = f", {opened.pending} of them unverified: run `unweave verify {run}`" if opened.pending else ""
     say(f"{'Requests':<11}{len(opened.receipts)}{waiting}")
+    if opened.calibration is not None:
+        say(f"{'Calibrated':<11}{len(opened.calibration.deletions)} simulated deletions")
+    standing = opened.standing
+    if any(receipt.ladder for receipt in opened.receipts) and standing.requests:
+        unknown = f"; of {standing.unknown} of them nothing is known" if standing.unknown else ""
+        say(f"{'Standing':<11}{standing.requests} since training, believed closed {standing.estimate}{unknown}")
     for number, receipt in enumerate(opened.receipts, start=1):
         say()
         say(f"Receipt {number}")

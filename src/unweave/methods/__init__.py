@@ -1,11 +1,13 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
+from unweave.methods.auto import Auto
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.certified import Certified
 from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
+from unweave.methods.gif_replay import GIFReplay
 from unweave.methods.influence import IF
 from unweave.methods.lbfgs import LBFGS
 from unweave.methods.none import Nothing
@@ -18,6 +20,7 @@ __all__ = [
     "GIF",
     "IF",
     "LBFGS",
+    "Auto",
     "Certified",
     "ClosedForm",
     "EraserBEKM",
@@ -25,6 +28,7 @@ __all__ = [
     "Expected",
     "Finetune",
     "GIFPublished",
+    "GIFReplay",
     "Method",
     "Nothing",
     "Outcome",

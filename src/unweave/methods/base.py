@@ -203,6 +203,7 @@ class Outcome:
             method that knows nothing of training and leaves them as they are.
         certificate: What the method has proved about its answer, as receipts have it.
         bent: Of a search for a minimum of L', the smallest curvature met along its steps and the gradient norm left.
+        ladder: What ``auto`` tried and what it knows of the answer, for the verdict.
     """
 
     theta: Tensor
@@ -217,6 +218,7 @@ class Outcome:
     checkpoints: tuple[Checkpoint, ...] | None = None
     certificate: dict[str, Any] | None = None
     bent: tuple[float | None, float] | None = None
+    ladder: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

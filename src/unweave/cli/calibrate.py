@@ -1,0 +1,121 @@
+"""``unweave calibrate``: measure once, on simulated deletions, what every way to forget is worth on a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from unweave.calibrating import DELETIONS
+from unweave.calibration import Calibration
+from unweave.cli.options import Device, Json, Root
+from unweave.cli.output import out, print_json, progress_bar, reports_errors, say
+from unweave.meter import find_device
+from unweave.request import KINDS
+from unweave.run import Run
+from unweave.shape import Shape
+
+__all__ = ["calibrate"]
+
+SIZES = (0.001, 0.01, 0.1)
+"""Sizes of request that the table shows."""
+
+
+@reports_errors
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="Folder of the run; what is found is written into it.")],
+    deletions: Annotated[
+        int, typer.Option(help="Simulated deletions in all; those measured before are kept.", min=1)
+    ] = DELETIONS,
+    seed: Annotated[int, typer.Option(help="Seed of the simulated deletions.", min=0)] = 0,
+    device: Device = "cpu",
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Measure on simulated deletions what every way to forget closes and costs; --method auto chooses by it."""
+    opened = Run.open(run, root=root).to(find_device(device))
+    with progress_bar("calibrating", lines=4) as progress:
+        done = opened.calibrate(deletions, seed=seed, progress=progress, keep=lambda now: _save(now, run))
+    _save(done, run)
+    found = done.calibration
+    assert found is not None
+    if json:
+        print_json({"run": str(run), **_summary(found)})
+        return
+    say(f"{'Calibrated':<11}{run}: {len(found.told)} of {len(found.deletions)} simulated deletions had a gap to close")
+    out().print(_table(found))
+    if found.factor != 1:
+        say(f"{'Damping':<11}{found.factor:.3g} times the prepared one serves best, and is used from now on")
+    say(f"{'Cost':<11}{found.seconds:.3g} s once, {found.retrainings:.1f} times a retraining")
+    say(f"{'Gain':<11}{_gain(found)}")
+    say(f"{'Held back':<11}{_held_back(found)}")
+
+
+def _save(run: Run, path: Path) -> None:
+    run.save(path, overwrite=True)
+
+
+def _shapes() -> list[tuple[str, Shape]]:
+    return [(f"{kind}:{size:g}", Shape(**{kind: size})) for size in SIZES for kind in KINDS]
+
+
+def _summary(found: Calibration) -> dict[str, object]:
+    return {
+        "deletions": len(found.deletions),
+        "with_a_gap": len(found.told),
+        "damping_factor": found.factor,
+        "seconds": found.seconds,
+        "retrainings": found.retrainings,
+        "held_back": found.held_back,
+        "rungs": {
+            rung: {
+                "cost": found.typical_cost(rung),
+                "failed": found.failed(rung),
+                "closed": {
+                    name: {"estimate": e.closed, "low": e.low, "high": e.high}
+                    for name, e in ((name, found.estimate(rung, shape)) for name, shape in _shapes())
+                },
+            }
+            for rung in found.rungs
+        },
+    }
+
+
+def _table(found: Calibration) -> Table:
+    """What each rung is believed to close, by kind and size."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("rung")
+    table.add_column("cost", justify="right")
+    for size in SIZES:
+        table.add_column(f"{size:.1%} of {', '.join(KINDS)}", justify="right")
+    for rung in found.rungs:
+        cells = [
+            " ".join(f"{max(found.estimate(rung, Shape(**{kind: size})).closed, -9.99):+.2f}" for kind in KINDS)
+            for size in SIZES
+        ]
+        table.add_row(rung, f"{found.typical_cost(rung):.1%}", *cells)
+    return table
+
+
+def _gain(found: Calibration) -> str:
+    """What the best rung within a fifth of a retraining saves, and after how many requests that pays."""
+    cheap = [rung for rung in found.rungs if found.typical_cost(rung) <= 0.2]
+    if not cheap:
+        return "no rung costs less than a fifth of a retraining"
+    typical = Shape(edges=0.01)
+    best = max(cheap, key=lambda rung: found.estimate(rung, typical).closed)
+    saved = 1 - found.typical_cost(best)
+    return (
+        f"{best} closes {found.estimate(best, typical)} of the gap for 1% of the edges and saves {saved:.0%} of a "
+        f"retraining: calibrating is paid for after {found.retrainings / saved:.0f} requests"
+    )
+
+
+def _held_back(found: Calibration) -> str:
+    figures = found.held_back
+    if not figures:
+        return f"too few deletions to hold any back; {len(found.told)} had a gap, raise --deletions"
+    return (
+        f"predicted without them, a quarter at a time, estimates were off by {figures['error']:.2f} (median of "
+        f"{figures['tested']:.0f}) and the 90 % intervals held in {figures['coverage']:.0%}"
+    )

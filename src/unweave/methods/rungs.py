@@ -1,0 +1,89 @@
+"""The rungs of the ladder: the ways to forget that a model, what is kept of its training and its recipe allow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from unweave.calibration import LONGEST
+from unweave.checkpoints import Checkpoint, Trainer, in_order
+from unweave.fitting import Recipe
+from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.registry import make, parse
+from unweave.prepared import Prepared
+
+__all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
+
+RETRAIN = "retrain"
+FINETUNES = (0.05, 0.1)
+"""Lengths of fine-tuning, as shares of the epochs of training."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What there is to forget with.
+
+    Attributes:
+        prepared: The prepared state.
+        checkpoints: States of training.
+        recipe: How the model was trained.
+        trainer: One's own training.
+    """
+
+    prepared: Prepared | None = None
+    checkpoints: Sequence[Checkpoint] = ()
+    recipe: Recipe | None = None
+    trainer: Trainer | None = None
+
+
+@dataclass(frozen=True)
+class Rung(Method):
+    """One way to forget, by its name; whatever it is, the prepared state spares it what was computed before.
+
+    Attributes:
+        way: The method.
+        prepared: The prepared state.
+    """
+
+    name: ClassVar[str] = "rung"
+    way: Method
+    prepared: Prepared | None = None
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Forget that way."""
+        return self.way.forget(problem)
+
+    def expect(self, problem: Problem) -> Expected:
+        """What that way expects."""
+        return self.way.expect(problem)
+
+    @classmethod
+    def of(cls, name: str, kept: Kept) -> "Rung":
+        """The rung of a name, e.g. ``replay(share=0.2)``."""
+        method, options = parse(name)
+        if method.startswith("gif"):
+            options["prepared"] = kept.prepared
+        if method.endswith("replay"):
+            options["checkpoints"] = kept.checkpoints
+        if kept.trainer is not None and method.endswith("replay"):
+            options["trainer"] = kept.trainer
+        if kept.trainer is not None and method == RETRAIN:
+            method, options = "replay", {"share": 1, "trainer": kept.trainer}
+        return cls(make(method, options, kept.recipe), kept.prepared)
+
+
+def rungs_of(kept: Kept) -> tuple[str, ...]:
+    """Names of all rungs there are, ``retrain`` last; what needs the recipe is there where it is known."""
+    found = ["gif"]
+    if kept.prepared is not None:  # otherwise its curvature costs the same whatever the steps
+        found = ["gif(steps=1)", "gif"]
+    if kept.prepared is not None and kept.prepared.at_minimum:
+        found.append(LONGEST)  # beyond the 15 steps at which gif stops by itself
+    if kept.recipe is None:
+        return tuple(found)
+    epochs = kept.recipe.epochs
+    found += [f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in FINETUNES})]
+    shares = [f"share={1 - state.epoch / epochs:.6g}" for state in in_order(kept.checkpoints)[::-1]]
+    found += [f"replay({share})" for share in shares]
+    if kept.prepared is not None and not kept.prepared.at_minimum:
+        found += [f"gif-replay({share})" for share in shares]
+    return (*found, RETRAIN)
