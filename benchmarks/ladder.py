@@ -8,24 +8,32 @@ coverage: how often the 90 % intervals of a calibration hold for deletions that 
 budgets: ``auto`` at four budgets beside every fixed rung, on requests of its own: gap closed and cost.
 stream: single requests of every kind one after another; how much of the gap to retraining is closed after some of them,
 by ``auto`` with a wish, and by ``gif`` alone.
+
+Every measurement is a file of its own in ``--out``; the page ``README.md`` beside them, with its figure, is made from
+those alone (``--page``).
 """
 
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import numpy as np
 import torch
+from ladder_page import draw, page
 from soak import one_request
 
 import unweave as uw
 from unweave.calibration import Calibration
+from unweave.experiments.results import commit, rounded
 from unweave.methods.registry import parse
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.models import build
+from unweave.receipt import environment
 
+RESULTS = Path(__file__).parent / "results" / "ladder"
 SHARES = (0.02, 0.06, 0.12, 0.3)
 REQUESTS = ("edges:0.05", "nodes:0.05", "features:0.05", "labels:0.05", "edges:0.005", "nodes:0.1")
 BUDGETS = (0.02, 0.05, 0.1, 0.2)
@@ -158,10 +166,15 @@ def stream(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     return {"looks": looks, "retrain_passes": known(ready).retrain_passes}
 
 
+def documents(out: Path) -> list[dict[str, Any]]:
+    """What was measured."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+
+
 def main() -> None:
-    """Print one JSON document a seed."""
+    """Measure one part, and make the page of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("coverage", "budgets", "stream"))
+    parser.add_argument("part", choices=("coverage", "budgets", "stream"), nargs="?")
     parser.add_argument("--data", default="cora")
     parser.add_argument("--model", default="gcn")
     parser.add_argument("--forgettable", action="store_true")
@@ -169,12 +182,31 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, default=20)
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--at-least", type=float, default=0.9)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true", help="make the page from the files there are")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    part = {"coverage": coverage, "budgets": budgets, "stream": stream}[asked.part]
-    for seed in range(asked.seeds):
-        print(json.dumps({**vars(asked), "seed": seed, **part(asked, seed)}), flush=True)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    if not asked.page:
+        if asked.part is None:
+            parser.error("say what to measure: coverage, budgets or stream")
+        found = {"coverage": coverage, "budgets": budgets, "stream": stream}[asked.part](asked, asked.seed)
+        kept = {key: value for key, value in vars(asked).items() if key not in ("out", "page")}
+        way = "forgettable" if asked.forgettable else "ordinary"
+        flag = " --forgettable" if asked.forgettable else ""
+        document = {
+            **kept,
+            **found,
+            "command": f"python benchmarks/ladder.py {asked.part} --data {asked.data} --model {asked.model}{flag}",
+            "commit": commit(),
+            "environment": environment(torch.device("cpu")),
+        }
+        path = asked.out / f"{asked.part}-{way}-{asked.model}-{asked.data}-{asked.seed}.json"
+        path.write_text(json.dumps(rounded(document), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    known_ones = documents(asked.out)
+    (asked.out / "README.md").write_text(page(known_ones), encoding="utf-8")
+    draw(known_ones, asked.out / "drift.png")
 
 
 if __name__ == "__main__":

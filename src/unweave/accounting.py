@@ -28,7 +28,8 @@ def check_promise(epsilon: object, delta: object) -> tuple[float, float]:
     numbers = [x for x in (epsilon, delta) if isinstance(x, int | float) and not isinstance(x, bool)]
     if len(numbers) != 2 or not (0 < numbers[0] < math.inf and 0 < numbers[1] < 1):
         raise MethodError(
-            f"certified removal needs ε above 0 and δ between 0 and 1, e.g. 1 and 1e-5; got {epsilon!r} and {delta!r}"
+            f"certified removal needs ε above 0 and δ between 0 and 1, e.g. 1 and 1e-5; got {epsilon!r} and {delta!r}. "
+            "Train with certify=(1, 1e-5) (--certify 1,1e-5), or give epsilon= and delta= (-o epsilon=1 -o delta=1e-5)"
         )
     return float(numbers[0]), float(numbers[1])
 

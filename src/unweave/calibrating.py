@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from unweave._digest import tensor_digest
 from unweave.calibration import FACTORS, Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.checkpoints import Trainer
-from unweave.errors import EmptyRequestError, ModelError, SolverError
+from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
 from unweave.fitting import Progress
 from unweave.graph import distinct_edges, is_undirected
 from unweave.losses import cross_entropy
@@ -63,7 +63,7 @@ def calibrate(
     run: "Run",
     deletions: int = DELETIONS,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     trainer: Trainer | None = None,
     progress: Progress | None = None,
     keep: Callable[[Calibration], None] | None = None,
@@ -73,16 +73,22 @@ def calibrate(
     Args:
         run: A prepared run.
         deletions: How many in all.
-        seed: Of the deletions.
+        seed: Of the deletions; that of those measured before, or 0, where none is given.
         trainer: One's own training.
         progress: Called with (done, deletions).
         keep: Called with what there is after each deletion.
     """
+    parameters = tensor_digest(run.model.named_parameters())
+    found = run.calibration if run.calibration is not None and run.calibration.parameters == parameters else None
+    seed = seed if seed is not None else 0 if found is None else found.seed
     _check(run, deletions, seed)
     assert run.prepared is not None
-    parameters = tensor_digest(run.model.named_parameters())
-    found = run.calibration
-    if found is None or (found.parameters, found.seed) != (parameters, seed):
+    if found is not None and found.seed != seed:
+        raise MethodError(
+            f"this run has {len(found.deletions)} simulated deletions of seed {found.seed}, which another seed would "
+            "throw away; leave the seed out to go on with those"
+        )
+    if found is None:
         usual = run.prepared
         found = Calibration(parameters, seed, (), usual.damping, usual.raised, requests=len(run.receipts))
     ready = replace(run.prepared, damping=found.damping)
@@ -98,6 +104,8 @@ def calibrate(
 def _check(run: "Run", deletions: int, seed: int) -> None:
     if not (type(deletions) is int and deletions >= 1 and type(seed) is int and seed >= 0):
         raise ModelError(f"deletions must be at least 1 and seed at least 0, got {deletions!r} and {seed!r}")
+    if run.recipe.certify is not None:
+        raise MethodError("a certified model forgets by method='certified' alone, which needs no calibration")
     if run.loss is not cross_entropy:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
 

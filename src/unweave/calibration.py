@@ -96,7 +96,10 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.low is None or self.high is None:
-            few = f"too few simulated deletions, {self.deletions}, for an interval" if self.deletions else "no interval"
+            scarce = 0 < self.deletions < FEWEST
+            few = (
+                f"too few simulated deletions, {self.deletions}, for an interval" if scarce else "no interval is known"
+            )
             return f"{self.closed:.2f} ({few})"
         return f"{self.closed:.2f} ({self.low:.2f} … {self.high:.2f}, {LEVEL:.0%})"
 

@@ -76,8 +76,14 @@ def recover_folder(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse what is not a run."""
-    _manifest(path)
+    """Refuse what is not a run, or holds more than one: it is about to be replaced, and that would be lost."""
+    known = {"manifest.json", *_manifest(path)}
+    there = {str(found.relative_to(path)) for found in path.rglob("*") if not found.is_dir() or found.is_symlink()}
+    if others := sorted(there - known):
+        raise RunError(
+            f"{path} holds files that are not of the run ({', '.join(others[:3])}{', …' * (len(others) > 3)}), and "
+            "would lose them when it is replaced; move them away, or choose another folder"
+        )
 
 
 def read_folder(path: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from unweave.blocks import Blocks
 from unweave.certificate import most_passes
 from unweave.checkpoints import Checkpoint
 from unweave.methods import Expected, Method
-from unweave.methods.registry import make, ready_for
+from unweave.methods.registry import make
 from unweave.posing import meter_for
 from unweave.prepared import WORN
 from unweave.receipt import describe_graph, describe_region, describe_removed, describe_traces
@@ -127,7 +127,7 @@ def plan(
     options: Mapping[str, Any],
 ) -> Plan:
     """What a run that has no request pending would do; the arguments are those of :meth:`unweave.Run.forget`."""
-    given = ready_for(method, prepared=run.prepared, checkpoints=run.checkpoints) | dict(options)
+    given = run._ready_for(method) | dict(options)
     how = make(method, given, run.recipe)
     worn = not defer and "prepared" in given and run._worn > WORN
     if defer:
@@ -138,14 +138,14 @@ def plan(
     least, most = limits[0], None if worn or math.isinf(limits[1]) else limits[1]
     about = least + polish if expected.polishes and polish is not None else None
     again = worn + (purge and run.prepared is not None)
-    prepared = run.prepared
+    prepared, certified = run.prepared, run.recipe.certify is not None
     return Plan(
         **facts,
         how=expected.how,
-        at_minimum=None if prepared is None else prepared.at_minimum,
+        at_minimum=certified or None if prepared is None else prepared.at_minimum,
         passes={"least": least, "most": most, "about": about},
         preparing=again * prepared.passes if prepared is not None else 0,
-        retraining=None if polish is None else 2 * run.recipe.epochs + polish,
+        retraining=None if polish is None or certified else 2 * run.recipe.epochs + polish,
         remembers=run._traces(*_after(run, expected.checkpoints, anew=expected.anew, purge=purge)),
         first=["the prepared state would be computed anew, as a fifth of the graph went since"] if worn else [],
     )

@@ -239,7 +239,7 @@ class Request:
         path = Path(path)
         readers = {".json": cls.from_json, ".csv": cls.from_csv}
         if path.suffix.lower() not in readers:
-            raise RequestError(f"{path} must end in .json or .csv")
+            raise RequestError(f"{path} must end in .json or .csv (.jsonl for several, one a line)")
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:

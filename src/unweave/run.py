@@ -135,6 +135,7 @@ class Run:
         """
         method = self._usual(defer) if method is None else method
         _check_purge(purge, defer)
+        self._check_trainer(method, options)
         again: dict[str, Any] = {
             "allow_class_loss": allow_class_loss,
             "memory_mib": memory_mib,
@@ -199,7 +200,21 @@ class Run:
 
     def _usual(self, defer: bool) -> str:
         """The method that is taken where none is named."""
-        return "gif" if self.recipe.certify is None or defer else "certified"
+        if self.recipe.certify is not None and defer:
+            raise MethodError(
+                "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
+                "name method='gif' (--method gif) for a model that is not certified"
+            )
+        return "gif" if self.recipe.certify is None else "certified"
+
+    def _check_trainer(self, method: str | Method, options: Mapping[str, Any]) -> None:
+        """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
+        others = {name for state in self.checkpoints for name, _ in state.parts} - {"Adam"}
+        if method in ("retrain", "auto") and others and options.get("trainer") is None:
+            raise MethodError(
+                f"the checkpoints of this run were taken with {', '.join(sorted(others))}, not by our training, so its "
+                "recipe would train another model; pass the trainer= that made it (in Python)"
+            )
 
     def plan(
         self,
@@ -219,6 +234,7 @@ class Run:
         """
         _check_purge(purge, defer)
         method = self._usual(defer) if method is None else method
+        self._check_trainer(method, options)
         given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
         if isinstance(request, Request) and self.receipts:
             left, note = outstanding(request, self.receipts)
@@ -320,7 +336,7 @@ class Run:
         self,
         deletions: int = DELETIONS,
         *,
-        seed: int = 0,
+        seed: int | None = None,
         trainer: Trainer | None = None,
         progress: Progress | None = None,
         keep: "Callable[[Run], None] | None" = None,
@@ -333,7 +349,7 @@ class Run:
 
         Args:
             deletions: How many in all; those that were measured before are not done again.
-            seed: Of the deletions.
+            seed: Of the deletions; that of those measured before, or 0, where none is given.
             trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
             progress: Called with (deletions done, deletions).
             keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
@@ -565,8 +581,15 @@ def _in_sequence(receipt: Receipt, earlier: tuple[Receipt, ...]) -> Receipt:
     told = [
         r.certificate for r in (*earlier, receipt) if r.certificate is not None and r.certificate["kind"] == "removal"
     ]
-    if len(told) < 2 or receipt.certificate not in told:
+    if receipt.certificate is None or receipt.certificate not in told:
         return receipt
+    if others := len(earlier) + 1 - len(told):
+        models = "1 earlier model of this run is" if others == 1 else f"{others} earlier models of this run are"
+        note = f"{receipt.certificate['statement']}; {models} not certified, and may give away what this one does not"
+        receipt = replace(receipt, certificate=receipt.certificate | {"statement": note})
+    if len(told) < 2:
+        return receipt
+    assert receipt.certificate is not None
     delta = receipt.certificate["delta"]
     epsilon = all_together([(known["epsilon"], known["delta"]) for known in told], delta)
     seen = {"models": len(told), "epsilon": epsilon, "delta": delta}

@@ -92,14 +92,20 @@ def forget_all(
         raise RequestError(f"requests must be one unweave.Request or more, got {wrong if requests else 'none'}")
     if batch:
         requests = [Request.merged(requests, undirected=is_undirected(run.data))]
+    purge = bool(options.pop("purge", False))
     for number, request in enumerate(requests, start=1):
         left, note = outstanding(request, run.receipts)
         if left is None:
             run = noted(run, note)
         else:
+            last = purge and number == len(requests)  # what the ladder chooses by is needed until then
             try:
-                run = run.forget(request, method, **options)
+                run = run.forget(request, method, purge=last, **options)
                 run = run if out is None else run.at(out)
+            except EmptyRequestError as error:
+                if not run.receipts:
+                    raise _told(error, number, len(requests), out) from error
+                run = noted(run, f"request {request.digest[:12]} ({request.describe()}): {error}")
             except UnweaveError as error:
                 raise _told(error, number, len(requests), out) from error
         if out is not None:

@@ -214,7 +214,7 @@ def test_prepare_writes_its_state_into_the_run(tmp_path: Path) -> None:
 def test_certified_removal(tmp_path: Path) -> None:
     trained = unweave("train", "--data", "demo", "--model", "sgc", "--certify", "1,1e-5", "--out", tmp_path / "a")
     assert trained.exit_code == 0, trained.stderr
-    assert "every model that `unweave forget` makes of this run is (1, 1e-05)-certified removal" in trained.stdout
+    assert "every model that method certified makes of this run is (1, 1e-05)-certified removal" in trained.stdout
     done = unweave("forget", tmp_path / "a", "--forget", "edges:0.02", "--out", tmp_path / "b")
     assert done.exit_code == 0, done.stderr
     assert "Certified  (1, 1e-05)-certified removal, refined" in done.stdout

@@ -27,13 +27,18 @@ def calibrate(
     deletions: Annotated[
         int, typer.Option(help="Simulated deletions in all; those measured before are kept.", min=1)
     ] = DELETIONS,
-    seed: Annotated[int, typer.Option(help="Seed of the simulated deletions.", min=0)] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the simulated deletions; by default that of those there are.", min=0)
+    ] = None,
     device: Device = "cpu",
     root: Root = None,
     json: Json = False,
 ) -> None:
     """Measure on simulated deletions what every way to forget closes and costs; --method auto chooses by it."""
     opened = Run.open(run, root=root).to(find_device(device))
+    known = opened.calibration
+    if known is not None and known.requests != len(opened.receipts) and not json:
+        say(f"{'Anew':<11}the calibration there was is of the model before the last request")
     with progress_bar("calibrating", lines=4) as progress:
         done = opened.calibrate(deletions, seed=seed, progress=progress, keep=lambda now: _save(now, run))
     _save(done, run)

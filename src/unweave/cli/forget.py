@@ -67,7 +67,10 @@ def forget(
     if out is None and not dry_run:
         raise typer.BadParameter("say where the new run goes: --out FOLDER, or --dry-run for none at all")
     if out is not None and out.exists() and not overwrite:
-        raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
+        raise RunError(
+            f"{out} exists already; choose another folder, or pass --overwrite (a stream that was interrupted goes on "
+            f"with: unweave forget {out} --request … --out {out} --overwrite)"
+        )
     stream = Request.read_all(request) if request is not None and request.suffix.lower() == ".jsonl" else []
     if batch and not stream:
         raise typer.BadParameter("--batch goes with --request FILE.jsonl, one request a line")
@@ -78,7 +81,11 @@ def forget(
         options = read_options(option or [])
     except MethodError as error:
         raise typer.BadParameter(str(error)) from error
-    options |= {key: value for key, value in (("budget", budget), ("at_least", at_least)) if value is not None}
+    wishes = {key: value for key, value in (("budget", budget), ("at_least", at_least)) if value is not None}
+    if wishes and method not in (None, "auto"):
+        raise typer.BadParameter(f"--budget and --at-least go with --method auto, not with {method}")
+    method = "auto" if wishes else method
+    options |= wishes
     before = Run.open(run, root=root).to(find_device(device))
     how: dict[str, Any] = {
         "allow_class_loss": allow_class_loss,
@@ -104,6 +111,10 @@ def forget(
     if json:
         told = {"receipts": [receipt.to_dict() for receipt in new]} if stream else {"receipt": new[-1].to_dict()}
         print_json({"run": str(out), "metrics": dict(after.metrics), **told})
+        return
+    if not new:
+        say(f"{'Nothing':<11}was done: the model had forgotten all of it before; {after.receipts[-1].warnings[-1]}")
+        say(f"{'Written':<11}{out}")
         return
     for receipt in new if stream else ():
         rung = receipt.details.get("rung", receipt.method["name"])

@@ -103,7 +103,12 @@ def describe_checkpoints(checkpoints: tuple[Checkpoint, ...], epochs: int) -> st
 def certified_in_words(run: Run) -> str:
     """What a certified run promises, and the noise that its training took, where that is what was last done."""
     epsilon, delta = run.recipe.certify or (0.0, 0.0)
-    text = f"every model that `unweave forget` makes of this run is ({epsilon:g}, {delta:g})-certified removal"
+    last = run.receipts[-1].certificate if run.receipts else None
+    if run.receipts and (last is None or last["kind"] != "removal"):
+        return (
+            f"this model is not; trained for ({epsilon:g}, {delta:g})-certified removal, which method certified gives"
+        )
+    text = f"every model that method certified makes of this run is ({epsilon:g}, {delta:g})-certified removal"
     noise, residual = (run.metrics.get(name) for name in ("release_noise", "tolerance"))
     if noise is None or residual is None:
         return text

@@ -54,6 +54,9 @@ def show(
         say(f"{'Certified':<11}{certified_in_words(opened)}")
     scores = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in opened.metrics.items())
     say(f"{'Scores':<11}" + (scores or "not taken"))
+    if opened.prepared is not None:
+        old = f", {opened.prepared.age} requests ago" if opened.prepared.age else ""
+        say(f"{'Prepared':<11}{opened.prepared.curvature.values.numel()} eigenpairs of the curvature{old}")
     if opened.checkpoints:
         say(f"{'Kept':<11}checkpoints: {describe_checkpoints(opened.checkpoints, recipe.epochs)}")
     waiting = f", {opened.pending} of them unverified: run `unweave verify {run}`" if opened.pending else ""

@@ -269,8 +269,9 @@ class GIF(InfluenceStep):
         }
         warnings: tuple[str, ...] = ()
         if found.gradient_norm > size:
+            what = "the objective" if damping is None else "the local objective Q"
             warnings += (
-                f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found "
+                f"{found.evaluations} gradients lowered {what} but left a larger gradient than they found "
                 "(see details); ask for more steps, or use method='retrain'",
             )
         point = best[0][2] if best[0][1] is theta else None

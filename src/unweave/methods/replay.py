@@ -167,7 +167,7 @@ def _memories(start: Checkpoint | None, epochs: int, device: str) -> tuple[str, 
     if start.epoch > 0:
         notes.append(
             f"the checkpoint of epoch {start.epoch} of {epochs}, from which training went on, was trained on what this "
-            "request removed, and on what other requests removed since it was made: the model may remember that"
+            "request removed, and on whatever others removed since it was made: the model may remember that"
         )
     if start.device != device:
         notes.append(

@@ -1,0 +1,102 @@
+"""What people who are new to it ran into: plans that differ from deeds, work thrown away, words that are not so."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import unweave as uw
+from tests.cli.test_cli import refused, unweave
+from tests.methods.test_auto import calibrated
+from unweave.testing import small_graph
+
+
+@pytest.fixture
+def run() -> uw.Run:
+    data = small_graph(nodes=90)
+    return uw.train(uw.models.GCN(8, 3, hidden=8), data, epochs=20, checkpoints=(0.5,)).prepare()
+
+
+def test_a_plan_chooses_as_forgetting_does(run: uw.Run) -> None:
+    closed = {"gif(steps=1)": 0.2, "gif": 0.3, "replay(share=0.5)": 0.95}
+    cost = {"gif(steps=1)": 0.03, "gif": 0.05, "replay(share=0.5)": 0.5}
+    known = replace(run, calibration=calibrated(closed, cost))
+    request = uw.draw("edges:0.05", run.data)
+    for wish in ({"budget": 0.6}, {"budget": 0.06}, {"at_least": 0.9}):
+        planned = known.plan(request, "auto", **wish)
+        done = known.forget(request, "auto", **wish).receipts[-1]
+        assert planned.how.startswith(done.details["rung"] + ":")
+    with pytest.raises(uw.MethodError, match="too small"):
+        known.plan(request, "auto", budget=0.01)
+
+
+def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:
+    model = uw.models.GCN(8, 3, hidden=8)
+    state = uw.Checkpoint.take(10, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    own, request = replace(run, checkpoints=(state,)), uw.draw("edges:0.05", run.data)
+    for method in ("retrain", "auto"):
+        with pytest.raises(uw.MethodError, match="taken with SGD"):
+            own.forget(request, method)
+        with pytest.raises(uw.MethodError, match="taken with SGD"):
+            own.plan(request, method)
+    assert own.forget(request).receipts[-1].method["name"] == "gif"
+
+
+def test_a_certified_run_says_when_its_model_is_not(tmp_path: Path) -> None:
+    data = uw.load("demo")
+    run = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, certify=(1.0, 1e-5)).prepare()
+    request = uw.draw("edges:0.01", data)
+    with pytest.raises(uw.MethodError, match="cannot be certified"):
+        run.forget(request, defer=True)
+    with pytest.raises(uw.MethodError, match="needs no calibration"):
+        run.calibrate(2)
+    other = run.forget(request, "gif")
+    other.save(tmp_path / "run")
+    assert "Certified  this model is not" in unweave("show", tmp_path / "run").stdout
+    later = other.forget(uw.draw("nodes:0.01", other.data)).receipts[-1].certificate
+    assert later is not None
+    assert "1 earlier model of this run is not certified" in later["statement"]
+
+
+def test_a_stream_is_purged_once_and_goes_on_where_nothing_is_left(run: uw.Run) -> None:
+    zero = next(n for n in run.data.train_mask.nonzero().flatten().tolist() if n > 2)
+    run.data.x[zero] = 0
+    requests = [uw.Request(nodes=[0]), uw.Request(features={zero: [1]}), uw.Request(nodes=[1])]
+    done = run.prepare().forget_all(requests, "gif", purge=True)
+    assert [receipt.request["nodes"] for receipt in done.receipts] == [[0], [1]]
+    assert "no longer holds anything" in " ".join(done.receipts[0].warnings)
+    states = [{t["what"]: t["state"] for t in receipt.remembers} for receipt in done.receipts]
+    assert states[0]["the checkpoints of epoch 10"] == "kept"
+    assert states[1]["the checkpoints of epoch 10"] == "purged"
+
+
+def test_what_was_measured_is_not_thrown_away(run: uw.Run) -> None:
+    known = run.calibrate(2)
+    with pytest.raises(uw.MethodError, match="2 simulated deletions of seed 0"):
+        known.calibrate(3, seed=7)
+    assert known.calibrate(1).calibration == known.calibration
+
+
+def test_files_of_ones_own_are_not_lost(tmp_path: Path, run: uw.Run) -> None:
+    path = run.save(tmp_path / "run")
+    (path / "NOTES.md").write_text("mine")
+    with pytest.raises(uw.RunError, match=r"NOTES\.md"):
+        run.save(path, overwrite=True)
+    assert (path / "NOTES.md").read_text() == "mine"
+
+
+def test_the_command_line_says_what_to_do(tmp_path: Path) -> None:
+    one = str(tmp_path / "one")
+    unweave("train", "--data", "demo", "--model", "gcn", "--epochs", "5", "--out", one)
+    asked = ("forget", one, "--forget", "edges:0.05", "--method", "gif", "--budget", "20%", "--out", one + "x")
+    refused(unweave(*asked), "go with --method auto", code=2)
+    stream = tmp_path / "all.jsonl"
+    stream.write_text(json.dumps({"nodes": [3]}) + "\n")
+    two, three = str(tmp_path / "two"), str(tmp_path / "three")
+    unweave("forget", one, "--request", str(stream), "--method", "none", "--out", two)
+    said = unweave("forget", two, "--request", str(stream), "--method", "none", "--out", three)
+    assert said.stdout.startswith("Nothing    was done")
+    again = unweave("forget", one, "--request", str(stream), "--method", "none", "--out", two)
+    refused(again, "goes on with: unweave forget")
