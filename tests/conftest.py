@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core that is busy does no harm
+
 import pytest
 import torch
 
-torch.set_num_threads(min(2, torch.get_num_threads()))
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,7 @@ def test_a_stream_of_requests() -> None:
     assert twice.checkpoints[:2] == run.checkpoints[:2]
     (warning,) = twice.receipts[-1].warnings
     assert "checkpoint of epoch 32 of 40" in warning
-    assert "what other requests removed since" in warning
+    assert "whatever others removed since" in warning
     assert "Remembers  the checkpoints of epoch 20, 32, 38 (" in str(twice.receipts[-1])
     assert "the 32 before them had seen it" in str(twice.receipts[-1])
 
