@@ -94,6 +94,7 @@ def two_layers(kind: type[nn.Module], width: int = 32) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind", [GCNConv, SAGEConv])
+@pytest.mark.slow
 def test_the_budget_is_kept_where_the_whole_graph_exceeds_it(kind: type[nn.Module]) -> None:
     data, model, budget = generated(), two_layers(kind), 32.0
     _ = GraphView.of(data).index  # it is remembered with the graph
