@@ -1,0 +1,307 @@
+"""Is it gone? Put a model that was made to forget through every test, beside retrained models and such as saw the data.
+
+The verdict is one of four: ``remembers`` (a test that could tell says that the data is still there), ``differs`` (the
+model is not what retraining gives), ``gone`` (no test that could tell sees a difference) and ``cannot tell`` (no test
+has power on this request, which is not the same as passing).
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.audit.case import Case, Size, Subject, build_case
+from unweave.audit.collateral import class_scores, collateral_tests
+from unweave.audit.evidence import ALARM, Evidence, Reading
+from unweave.audit.exposure import exposure_tests
+from unweave.audit.form import Probe
+from unweave.audit.hard import hard_cases
+from unweave.audit.links import fit_links, link_tests
+from unweave.audit.membership import fit_membership, membership_tests
+from unweave.audit.population import Upbringing
+from unweave.audit.relearning import relearning_tests
+from unweave.audit.scores import Apart, auc, auc_interval, hits_at
+from unweave.errors import ModelError, RequestError
+from unweave.fitting import Progress, Recipe
+from unweave.graph import is_undirected
+from unweave.losses import Loss, cross_entropy
+from unweave.metrics import micro_f1
+from unweave.objective import Forward, call
+from unweave.receipt import Receipt, environment
+from unweave.request import Request
+from unweave.run import Run
+
+__all__ = ["FULL", "QUICK", "Audit", "audit", "examine", "probes"]
+
+FULL, QUICK = Size(references=16, shadows=32), Size(references=8, shadows=0)
+LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models; 8 retrained models, not 16"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found.
+
+    Attributes:
+        evidence: One entry a test.
+        request: What was to be forgotten.
+        config: How many models, which seed, what was left out.
+        classes: F1 of each class on the test nodes: before, after and of every retrained model.
+        recovery: F1 on the test nodes before, after and of the retrained models, all on the remaining graph.
+        receipt: What the method says of itself, where it left a receipt.
+        environment: Versions and device.
+        seconds: How long it took.
+        notes: What the reader should know.
+    """
+
+    evidence: tuple[Evidence, ...]
+    request: Request
+    config: dict[str, Any]
+    classes: dict[str, Any]
+    recovery: dict[str, Any]
+    receipt: Receipt | None
+    environment: dict[str, Any]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Literal["remembers", "differs", "gone", "cannot tell"]:
+        """The conclusion of all tests together."""
+        found = {entry.finding for entry in self.evidence}
+        if "remembers" in found:
+            return "remembers"
+        if "differs" in found:
+            return "differs"
+        return "gone" if any(entry.powerful for entry in self.evidence) else "cannot tell"
+
+    @property
+    def sentence(self) -> str:
+        """The conclusion in plain words."""
+        able = [entry for entry in self.evidence if entry.powerful]
+        tests = f"{len(able)} of {sum(e.asks == 'gone' for e in self.evidence)} tests that ask whether the data is gone"
+        named = {
+            finding: ", ".join(e.name for e in self.evidence if e.finding == finding)
+            for finding in ("remembers", "differs")
+        }
+        if self.verdict == "remembers":
+            return f"Not gone. The model still looks like one that saw the deleted data to: {named['remembers']}."
+        if self.verdict == "differs":
+            return (
+                f"Not what retraining gives. The model lies outside of what retrained models do in: {named['differs']}."
+            )
+        if self.verdict == "gone":
+            return (
+                f"Gone, as far as these tests can see. {tests} would have noticed had nothing been done, and none of "
+                "them tells this model from retrained ones."
+            )
+        return (
+            "These tests cannot tell. On this request none of them tells models that saw the data from models that did "
+            "not, so that passing them means nothing."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            "format": "unweave-audit-1",
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "request": self.request.to_dict(),
+            "config": self.config,
+            "evidence": [entry.to_dict() for entry in self.evidence],
+            "classes": self.classes,
+            "recovery": self.recovery,
+            "receipt": None if self.receipt is None else self.receipt.to_dict(),
+            "environment": self.environment,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The JSON document as text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        width = max(len(entry.name) for entry in self.evidence)
+        lines = [self.sentence, ""]
+        for e in self.evidence:
+            low, high = e.usual
+            usual = f"{'' if low is None else f'{low:.3g} '}… {high:.3g}"
+            lines.append(
+                f"{e.name:<{width}}  {e.before.value:8.3g} → {e.after.value:<8.3g} retrained {usual:<18} "
+                f"{e.unit:<7} {e.finding}"
+            )
+        return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+
+
+def probes(case: Case) -> list[Probe]:
+    """Every test that applies to a case."""
+    nodes = fit_membership(case) if case.shadows and case.targets else None
+    seen = [shadow.links[case.deleted :].any() for shadow in case.shadows]
+    links = fit_links(case) if case.deleted and any(seen) else None
+    return [
+        *membership_tests(case, nodes),
+        *link_tests(case, links),
+        *exposure_tests(case),
+        *relearning_tests(case),
+        *hard_cases(case, nodes),
+        *collateral_tests(case),
+    ]
+
+
+def examine(case: Case, before: Subject, after: Subject) -> tuple[Evidence, ...]:
+    """Put a model through every test."""
+    found = []
+    tests = probes(case)
+    for probe in tests:
+        pairs = list(zip(case.retrained, case.trained, strict=True))
+        found.append(
+            Evidence(
+                probe.name,
+                probe.group,
+                probe.question,
+                probe.threat,
+                probe.unit,
+                before=_read(probe.measure(before, before), interval=True),
+                after=_read(probe.measure(after, before), interval=True),
+                retrained=tuple(_read(probe.measure(new, old)) for new, old in pairs),
+                trained=tuple(_read(probe.measure(old, old)) for _, old in pairs),
+                alarm=ALARM / len(tests),
+                asks=probe.asks,
+                side=probe.side,
+            )
+        )
+    return tuple(found)
+
+
+def _read(found: float | Apart, interval: bool = False) -> Reading:
+    """What a test found as a reading, with its interval over the items where that is asked for."""
+    if not isinstance(found, Apart):
+        return Reading(float(found))
+    more = {"TPR at 1 % FPR": hits_at(found.inside, found.outside)}
+    low, high = auc_interval(found.inside, found.outside) if interval else (None, None)
+    return Reading(auc(found.inside, found.outside), low, high, more)
+
+
+def audit(
+    before: Run | nn.Module,
+    after: Run | nn.Module,
+    *,
+    data: Data | None = None,
+    request: Request | None = None,
+    recipe: Recipe | None = None,
+    trainer: Callable[[nn.Module, Data], object] | None = None,
+    quick: bool = False,
+    seed: int = 0,
+    jobs: int = 1,
+    cache: str | Path | None = None,
+    loss: Loss = cross_entropy,
+    forward: Forward = call,
+    progress: Progress | None = None,
+) -> Audit:
+    """Is it gone? Test a model that was made to forget against retrained ones.
+
+    Args:
+        before: The run, or the model, before the request.
+        after: The same after it.
+        data: The graph before the request, for models; that of ``before`` for runs.
+        request: What was to be forgotten, for models; what the new receipts of ``after`` say for runs.
+        recipe: How the model was trained, for models.
+        trainer: Your own training instead of a recipe: called with a copy of the model, whose weights have been erased,
+            and a graph, it draws new weights from torch's generators and trains in place.
+        quick: Leave out what needs shadow models; the report says what.
+        seed: Of the models that are trained to compare with.
+        jobs: Processes that train them; a script that uses more than one guards its work by ``__name__``.
+        cache: Folder that keeps those models, so that an interrupted audit goes on. They remember what was deleted.
+        loss: Per-node loss, for models; class probabilities only.
+        forward: How the models are called.
+        progress: Called with (models trained, models).
+
+    Returns:
+        Evidence and verdict; ``write_report`` makes a page of it.
+    """
+    start = perf_counter()
+    receipts: Sequence[Receipt] = ()
+    if isinstance(before, Run) and isinstance(after, Run):
+        data = before.data if data is None else data
+        recipe = before.recipe if recipe is None else recipe
+        loss, forward = before.loss, before.forward
+        receipts = _new_receipts(before, after)
+        if request is None:
+            if not receipts:
+                raise RequestError("the second run has no receipt that the first has not; give request=")
+            asked = [Request.from_dict(receipt.request) for receipt in receipts]
+            request = asked[0] if len(asked) == 1 else Request.merged(asked, undirected=is_undirected(data))
+    old, new = (value.model if isinstance(value, Run) else value for value in (before, after))
+    if data is None or request is None:
+        raise RequestError("an audit of two models needs the graph as it was (data=) and what was deleted (request=)")
+    if recipe is None and trainer is None:
+        raise ModelError(
+            "retrained models are what an audit compares with; give the recipe= of the training, or trainer="
+        )
+    if loss is not cross_entropy:
+        raise ModelError("only models of classes (unweave.losses.cross_entropy) can be audited")
+    how = Upbringing(old, recipe, trainer, loss, forward)
+    size = QUICK if quick else FULL
+    case = build_case(
+        data, request, how, size, seed=seed, jobs=jobs, cache=None if cache is None else Path(cache), progress=progress
+    )
+    return conclude(case, old, new, seed=seed, quick=quick, receipt=_told(receipts), start=start)
+
+
+def conclude(
+    case: Case, old: nn.Module, new: nn.Module, *, seed: int, quick: bool, receipt: Receipt | None, start: float
+) -> Audit:
+    """Test one model of a case."""
+    before, after = case.subject(old), case.subject(new)
+    for subject, which in ((before, "before"), (after, "after")):
+        if not bool(torch.isfinite(subject.remaining).all() and torch.isfinite(subject.whole).all()):
+            raise ModelError(f"the model {which} gives outputs that are not finite; there is nothing to audit")
+    mask = case.removal.data.get("test_mask")
+    scored = mask is not None and bool(mask.any())
+    groups = {"before": [before], "after": [after], "retrained": list(case.retrained)}
+    return Audit(
+        evidence=examine(case, before, after),
+        request=case.removal.request,
+        config={
+            "seed": seed,
+            "quick": quick,
+            "left_out": LEFT_OUT if quick else None,
+            "retrained": len(case.retrained),
+            "trained": len(case.trained),
+            "shadows": len(case.shadows),
+            "nodes": case.targets,
+            "held_out": int(case.nodes.numel()) - case.targets,
+            "edges": case.deleted,
+            "pairs": int(case.links.size(0)) - case.deleted,
+            "alarm": ALARM,
+            "removed": case.removal.counts,
+            "model": type(old).__name__,
+            "recipe": None if case.how.recipe is None else asdict(case.how.recipe),
+            "data": case.data.get("name"),
+        },
+        classes={key: [class_scores(case, s) for s in group] for key, group in groups.items()},
+        recovery={
+            key: [micro_f1(s.remaining, case.data.y, mask) for s in group] if scored else []
+            for key, group in groups.items()
+        },
+        receipt=receipt,
+        environment=environment(case.data.x.device),
+        seconds=perf_counter() - start,
+        notes=case.notes,
+    )
+
+
+def _new_receipts(before: Run, after: Run) -> tuple[Receipt, ...]:
+    old = before.receipts
+    if [r.request_digest for r in after.receipts[: len(old)]] != [r.request_digest for r in old]:
+        raise RequestError("the second run does not go on from the first: its first receipts are others")
+    return after.receipts[len(old) :]
+
+
+def _told(receipts: Sequence[Receipt]) -> Receipt | None:
+    return receipts[-1] if receipts else None

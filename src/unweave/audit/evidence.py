@@ -1,0 +1,169 @@
+"""What one test found, and what that lets one say.
+
+A test gives a number for any model. It is taken for the model under audit, for the one before, for several that were
+retrained without the deleted data (what forgetting looks like) and for several that were trained with it (what doing
+nothing looks like). The retrained ones decide what is usual: a number is unusual when it lies outside the prediction
+interval of one more draw from their normal distribution,
+
+    mean ± t · sd · √(1 + 1/n),   t the quantile of Student's t with n − 1 degrees of freedom,
+
+at a false-alarm rate that all tests of an audit share (Bonferroni). Where seeds hardly matter, as for a convex model,
+that interval is so narrow that any answer short of the last digit would lie outside; so it is widened by a twentieth of
+the distance between models with and without the data, below which a difference is not material. The same interval tells
+whether a test could have noticed anything: it has power when models that were trained with the data fall outside of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from scipy.stats import t as student
+
+__all__ = ["ALARM", "POWER", "Evidence", "Reading", "Side", "limits"]
+
+ALARM = 0.05
+"""Chance that an audit of a model that was retrained raises any alarm."""
+
+POWER = 0.8
+"""Share of the models that were trained with the data that a test must notice to have power."""
+
+MATERIAL = 0.05
+"""Share of the distance between models with and without the data below which a difference is not material."""
+
+Side = Literal["both", "above"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A number that a test found for one model.
+
+    Attributes:
+        value: The number.
+        low: Lower end of its 95 % interval over the items, where it has one.
+        high: Upper end.
+        more: Further figures, by name.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+
+def limits(retrained: Sequence[float], alarm: float, side: Side = "both") -> tuple[float | None, float]:
+    """Where one more retrained model is expected, with a chance of ``alarm`` to be wrong."""
+    count = len(retrained)
+    spread = stdev(retrained) * (1 + 1 / count) ** 0.5
+    wide = float(student.ppf(1 - alarm / (2 if side == "both" else 1), count - 1)) * spread
+    middle = fmean(retrained)
+    return (middle - wide if side == "both" else None), middle + wide
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one test found.
+
+    Attributes:
+        name: Of the test.
+        group: ``membership``, ``links``, ``exposure``, ``relearning``, ``collateral`` or ``hard cases``.
+        question: What it asks, in plain words.
+        threat: Who could do this, and with what.
+        unit: Of its number.
+        before: The number of the model before.
+        after: That of the model under audit.
+        retrained: Those of the retrained models.
+        trained: Those of the models trained with the deleted data.
+        alarm: This test's share of the false-alarm rate.
+        asks: ``gone``: whether the data is gone; ``else``: what else the model does.
+        side: Which deviations count: ``both``, or ``above`` where less is only better.
+    """
+
+    name: str
+    group: str
+    question: str
+    threat: str
+    unit: str
+    before: Reading
+    after: Reading
+    retrained: tuple[Reading, ...]
+    trained: tuple[Reading, ...]
+    alarm: float
+    asks: Literal["gone", "else"] = "gone"
+    side: Side = "both"
+
+    @property
+    def usual(self) -> tuple[float | None, float]:
+        """Where a retrained model is expected, and what is not materially different from that."""
+        low, high = limits([reading.value for reading in self.retrained], self.alarm, self.side)
+        margin = MATERIAL * abs(self._middle("trained") - self._middle("retrained"))
+        return (None if low is None else low - margin), high + margin
+
+    @property
+    def floor(self) -> float:
+        """The seed floor: standard deviation among retrained models."""
+        return stdev(reading.value for reading in self.retrained)
+
+    @property
+    def effect(self) -> float | None:
+        """How far the model lies from the mean of the retrained ones, in units of the seed floor."""
+        return self._units(self.after.value)
+
+    @property
+    def effect_before(self) -> float | None:
+        """The same of the model before."""
+        return self._units(self.before.value)
+
+    @property
+    def noticed(self) -> float:
+        """Share of the models that were trained with the data that this test tells from retrained ones."""
+        return fmean(self._outside(reading.value) for reading in self.trained)
+
+    @property
+    def powerful(self) -> bool:
+        """Whether it could have noticed that nothing was done."""
+        return self.asks == "gone" and self.noticed >= POWER
+
+    @property
+    def unusual(self) -> bool:
+        """Whether no retrained model is expected to give this number."""
+        return self._outside(self.after.value)
+
+    @property
+    def finding(self) -> Literal["remembers", "differs", "as retrained", "no power"]:
+        """The conclusion of this test alone.
+
+        A number that is unusual on the side of the models that saw the data means that it is remembered; on the other
+        side, and in a test of something else, that the model is not what retraining gives.
+        """
+        if self.unusual:
+            return "remembers" if self.powerful and self._towards_trained() else "differs"
+        return "as retrained" if self.powerful or self.asks == "else" else "no power"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document, with what follows from the numbers."""
+        low, high = self.usual
+        return {
+            **asdict(self),
+            "usual": [low, high],
+            "floor": self.floor,
+            "effect": self.effect,
+            "effect_before": self.effect_before,
+            "noticed": self.noticed,
+            "power": self.powerful,
+            "finding": self.finding,
+        }
+
+    def _units(self, value: float) -> float | None:
+        return None if self.floor == 0 else (value - self._middle("retrained")) / self.floor
+
+    def _middle(self, of: Literal["retrained", "trained"]) -> float:
+        return fmean(reading.value for reading in getattr(self, of))
+
+    def _outside(self, value: float) -> bool:
+        low, high = self.usual
+        return value > high or (low is not None and value < low)
+
+    def _towards_trained(self) -> bool:
+        middle = self._middle("retrained")
+        return (self.after.value - middle) * (self._middle("trained") - middle) > 0

@@ -1,0 +1,51 @@
+"""How well a score tells two sets apart: area under the ROC curve, true positives at few false ones, intervals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import rankdata
+
+__all__ = ["FALSE_POSITIVES", "Apart", "auc", "auc_interval", "hits_at"]
+
+FALSE_POSITIVES = 0.01
+DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Scores of the items that a request takes, and of others that they are to be told from.
+
+    Attributes:
+        inside: Those of the request.
+        outside: The others.
+    """
+
+    inside: np.ndarray
+    outside: np.ndarray
+
+    @classmethod
+    def first(cls, scores: np.ndarray, count: int, chosen: np.ndarray | None = None) -> "Apart":
+        """The first items, or some of them, and all after those."""
+        inside = scores[:count]
+        return cls(inside if chosen is None else inside[chosen], scores[count:])
+
+
+def auc(positive: np.ndarray, negative: np.ndarray) -> float:
+    """The chance that a positive scores above a negative; ties count half."""
+    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
+    return float((ranks.sum() - len(positive) * (len(positive) + 1) / 2) / (len(positive) * len(negative)))
+
+
+def hits_at(positive: np.ndarray, negative: np.ndarray, rate: float = FALSE_POSITIVES) -> float:
+    """The share of positives above the threshold that at most ``rate`` of the negatives exceed."""
+    allowed = int(rate * len(negative))
+    threshold = np.sort(negative)[::-1][allowed]
+    return float((positive > threshold).mean())
+
+
+def auc_interval(positive: np.ndarray, negative: np.ndarray, seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap interval of the area, over both sets."""
+    rng = np.random.default_rng(seed)
+    drawn = [auc(rng.choice(positive, len(positive)), rng.choice(negative, len(negative))) for _ in range(DRAWS)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
