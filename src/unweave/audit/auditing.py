@@ -1,32 +1,21 @@
-"""Is it gone? Put a model that was made to forget through every test, beside retrained models and such as saw the data.
-
-The verdict is one of four: ``remembers`` (a test that could tell says that the data is still there), ``differs`` (the
-model is not what retraining gives), ``gone`` (no test that could tell sees a difference) and ``cannot tell`` (no test
-has power on this request, which is not the same as passing).
-"""
+"""Is it gone? A model that was made to forget, judged beside retrained models and beside such as saw the data."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.audit.case import Case, Size, Subject, build_case
-from unweave.audit.collateral import class_scores, collateral_tests
-from unweave.audit.evidence import ALARM, Evidence, Reading
-from unweave.audit.exposure import exposure_tests
-from unweave.audit.form import Probe
-from unweave.audit.hard import hard_cases
-from unweave.audit.links import fit_links, link_tests
-from unweave.audit.membership import fit_membership, membership_tests
+from unweave.audit.case import Case, Size, build_case
+from unweave.audit.collateral import class_scores, scored_nodes
+from unweave.audit.evidence import ALARM, Evidence
+from unweave.audit.examination import Examination, Verdict, verdict_of
 from unweave.audit.population import Upbringing
-from unweave.audit.relearning import relearning_tests
-from unweave.audit.scores import Apart, auc, auc_interval, hits_at
 from unweave.errors import ModelError, RequestError
 from unweave.fitting import Progress, Recipe
 from unweave.graph import is_undirected
@@ -37,7 +26,7 @@ from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.run import Run
 
-__all__ = ["FULL", "QUICK", "Audit", "audit", "examine", "probes"]
+__all__ = ["FULL", "QUICK", "Audit", "audit"]
 
 FULL, QUICK = Size(references=16, shadows=32), Size(references=8, shadows=0)
 LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models; 8 retrained models, not 16"
@@ -70,14 +59,9 @@ class Audit:
     notes: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Literal["remembers", "differs", "gone", "cannot tell"]:
+    def verdict(self) -> Verdict:
         """The conclusion of all tests together."""
-        found = {entry.finding for entry in self.evidence}
-        if "remembers" in found:
-            return "remembers"
-        if "differs" in found:
-            return "differs"
-        return "gone" if any(entry.powerful for entry in self.evidence) else "cannot tell"
+        return verdict_of(self.evidence)
 
     @property
     def sentence(self) -> str:
@@ -130,61 +114,12 @@ class Audit:
         lines = [self.sentence, ""]
         for e in self.evidence:
             low, high = e.usual
-            usual = f"{'' if low is None else f'{low:.3g} '}… {high:.3g}"
+            usual = f"{'' if math.isinf(low) else f'{low:.3g} '}… {high:.3g}"
             lines.append(
                 f"{e.name:<{width}}  {e.before.value:8.3g} → {e.after.value:<8.3g} retrained {usual:<18} "
                 f"{e.unit:<7} {e.finding}"
             )
         return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
-
-
-def probes(case: Case) -> list[Probe]:
-    """Every test that applies to a case."""
-    nodes = fit_membership(case) if case.shadows and case.targets else None
-    seen = [shadow.links[case.deleted :].any() for shadow in case.shadows]
-    links = fit_links(case) if case.deleted and any(seen) else None
-    return [
-        *membership_tests(case, nodes),
-        *link_tests(case, links),
-        *exposure_tests(case),
-        *relearning_tests(case),
-        *hard_cases(case, nodes),
-        *collateral_tests(case),
-    ]
-
-
-def examine(case: Case, before: Subject, after: Subject) -> tuple[Evidence, ...]:
-    """Put a model through every test."""
-    found = []
-    tests = probes(case)
-    for probe in tests:
-        pairs = list(zip(case.retrained, case.trained, strict=True))
-        found.append(
-            Evidence(
-                probe.name,
-                probe.group,
-                probe.question,
-                probe.threat,
-                probe.unit,
-                before=_read(probe.measure(before, before), interval=True),
-                after=_read(probe.measure(after, before), interval=True),
-                retrained=tuple(_read(probe.measure(new, old)) for new, old in pairs),
-                trained=tuple(_read(probe.measure(old, old)) for _, old in pairs),
-                alarm=ALARM / len(tests),
-                asks=probe.asks,
-                side=probe.side,
-            )
-        )
-    return tuple(found)
-
-
-def _read(found: float | Apart, interval: bool = False) -> Reading:
-    """What a test found as a reading, with its interval over the items where that is asked for."""
-    if not isinstance(found, Apart):
-        return Reading(float(found))
-    more = {"TPR at 1 % FPR": hits_at(found.inside, found.outside)}
-    low, high = auc_interval(found.inside, found.outside) if interval else (None, None)
-    return Reading(auc(found.inside, found.outside), low, high, more)
 
 
 def audit(
@@ -258,14 +193,10 @@ def conclude(
 ) -> Audit:
     """Test one model of a case."""
     before, after = case.subject(old), case.subject(new)
-    for subject, which in ((before, "before"), (after, "after")):
-        if not bool(torch.isfinite(subject.remaining).all() and torch.isfinite(subject.whole).all()):
-            raise ModelError(f"the model {which} gives outputs that are not finite; there is nothing to audit")
-    mask = case.removal.data.get("test_mask")
-    scored = mask is not None and bool(mask.any())
+    mask = scored_nodes(case)
     groups = {"before": [before], "after": [after], "retrained": list(case.retrained)}
     return Audit(
-        evidence=examine(case, before, after),
+        evidence=Examination(case).of(before, after),
         request=case.removal.request,
         config={
             "seed": seed,
@@ -286,7 +217,7 @@ def conclude(
         },
         classes={key: [class_scores(case, s) for s in group] for key, group in groups.items()},
         recovery={
-            key: [micro_f1(s.remaining, case.data.y, mask) for s in group] if scored else []
+            key: [] if mask is None else [micro_f1(s.remaining, case.data.y, mask) for s in group]
             for key, group in groups.items()
         },
         receipt=receipt,

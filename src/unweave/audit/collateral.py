@@ -13,7 +13,7 @@ from unweave.audit.case import Case, Subject
 from unweave.audit.form import OPERATOR, Probe
 from unweave.metrics import gap, micro_f1
 
-__all__ = ["class_scores", "collateral_tests", "expected_calibration_error"]
+__all__ = ["class_scores", "collateral_tests", "expected_calibration_error", "scored_nodes"]
 
 BINS = 15
 RINGS = ("the nodes that were touched", "1 edge away", "2 edges away", "3 edges away", "farther away")
@@ -37,9 +37,10 @@ def collateral_tests(case: Case) -> list[Probe]:
                     lambda s, _, mask=mask: _distance(case, s, mask),  # type: ignore[misc]
                     asks="else",
                     side="above",
+                    skewed=True,
                 )
             )
-    scored = _scored(case)
+    scored = scored_nodes(case)
     if scored is not None:
         found += [
             Probe(
@@ -68,7 +69,7 @@ def collateral_tests(case: Case) -> list[Probe]:
 
 def class_scores(case: Case, subject: Subject) -> dict[int, float]:
     """F1 of each class on the test nodes."""
-    mask = _scored(case)
+    mask = scored_nodes(case)
     if mask is None:
         return {}
     guess, truth, found = subject.remaining[mask].argmax(dim=1), case.data.y[mask], {}
@@ -93,7 +94,8 @@ def _distance(case: Case, subject: Subject, mask: Tensor) -> float:
     return fmean(gap(known.remaining, subject.remaining, mask) for known in others)
 
 
-def _scored(case: Case) -> Tensor | None:
+def scored_nodes(case: Case) -> Tensor | None:
+    """The test nodes that remain and have a label; ``None`` where there are none."""
     mask = case.removal.data.get("test_mask")
     if mask is None:
         return None

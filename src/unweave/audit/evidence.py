@@ -13,6 +13,7 @@ the distance between models with and without the data, below which a difference 
 whether a test could have noticed anything: it has power when models that were trained with the data fall outside of it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
@@ -51,13 +52,25 @@ class Reading:
     more: Mapping[str, float] = field(default_factory=dict)
 
 
-def limits(retrained: Sequence[float], alarm: float, side: Side = "both") -> tuple[float | None, float]:
-    """Where one more retrained model is expected, with a chance of ``alarm`` to be wrong."""
+def limits(
+    retrained: Sequence[float], alarm: float, side: Side = "both", *, skewed: bool = False
+) -> tuple[float, float]:
+    """Where one more retrained model is expected, with a chance of ``alarm`` to be wrong.
+
+    Args:
+        retrained: The numbers of retrained models.
+        alarm: The chance.
+        side: Whether small numbers can be unusual too.
+        skewed: Take the logarithms for normal, as of distances, which have a long tail.
+    """
+    if skewed and min(retrained) > 0:
+        low, high = limits([math.log(value) for value in retrained], alarm, side)
+        return math.exp(low), math.exp(high)
     count = len(retrained)
     spread = stdev(retrained) * (1 + 1 / count) ** 0.5
     wide = float(student.ppf(1 - alarm / (2 if side == "both" else 1), count - 1)) * spread
     middle = fmean(retrained)
-    return (middle - wide if side == "both" else None), middle + wide
+    return (middle - wide if side == "both" else -math.inf), middle + wide
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,7 @@ class Evidence:
         alarm: This test's share of the false-alarm rate.
         asks: ``gone``: whether the data is gone; ``else``: what else the model does.
         side: Which deviations count: ``both``, or ``above`` where less is only better.
+        skewed: Whether its logarithm, not the number itself, is near normal over seeds.
     """
 
     name: str
@@ -91,13 +105,14 @@ class Evidence:
     alarm: float
     asks: Literal["gone", "else"] = "gone"
     side: Side = "both"
+    skewed: bool = False
 
     @property
-    def usual(self) -> tuple[float | None, float]:
+    def usual(self) -> tuple[float, float]:
         """Where a retrained model is expected, and what is not materially different from that."""
-        low, high = limits([reading.value for reading in self.retrained], self.alarm, self.side)
+        low, high = limits([r.value for r in self.retrained], self.alarm, self.side, skewed=self.skewed)
         margin = MATERIAL * abs(self._middle("trained") - self._middle("retrained"))
-        return (None if low is None else low - margin), high + margin
+        return low - margin, high + margin
 
     @property
     def floor(self) -> float:
@@ -125,6 +140,12 @@ class Evidence:
         return self.asks == "gone" and self.noticed >= POWER
 
     @property
+    def separates(self) -> bool:
+        """Whether its number tells models with the data from models without, on whichever side."""
+        low, high = limits([r.value for r in self.retrained], self.alarm, skewed=self.skewed)
+        return fmean(not low <= reading.value <= high for reading in self.trained) >= POWER
+
+    @property
     def unusual(self) -> bool:
         """Whether no retrained model is expected to give this number."""
         return self._outside(self.after.value)
@@ -138,19 +159,20 @@ class Evidence:
         """
         if self.unusual:
             return "remembers" if self.powerful and self._towards_trained() else "differs"
-        return "as retrained" if self.powerful or self.asks == "else" else "no power"
+        return "as retrained" if self.powerful or self.separates or self.asks == "else" else "no power"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document, with what follows from the numbers."""
         low, high = self.usual
         return {
             **asdict(self),
-            "usual": [low, high],
+            "usual": [None if math.isinf(low) else low, high],
             "floor": self.floor,
             "effect": self.effect,
             "effect_before": self.effect_before,
             "noticed": self.noticed,
             "power": self.powerful,
+            "separates": self.separates,
             "finding": self.finding,
         }
 
@@ -162,7 +184,7 @@ class Evidence:
 
     def _outside(self, value: float) -> bool:
         low, high = self.usual
-        return value > high or (low is not None and value < low)
+        return not low <= value <= high
 
     def _towards_trained(self) -> bool:
         middle = self._middle("retrained")

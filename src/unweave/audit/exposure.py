@@ -1,8 +1,9 @@
 """What the change from one model to the next gives away to someone who holds both.
 
 No method can hide everything here: a retrained model differs from the one before where data was deleted, too. The
-question is whether this change gives away more than that of retraining, or so little that nothing can have been done.
-Retrained models are therefore each compared with the model that was trained from the same seed.
+question is whether this change gives away more than that of retraining, so retrained models are each compared with the
+model that was trained from the same seed, whose change stands out most. To give away less is no fault; a model that
+nothing was done to gives away nothing here, and is for the other tests to find.
 """
 
 import numpy as np
@@ -34,6 +35,7 @@ def exposure_tests(case: Case) -> list[Probe]:
                     BOTH_MODELS,
                     "AUC",
                     lambda after, before: Apart.first(_moved(before.whole, after.whole)[nodes.cpu()], case.targets),
+                    side="above",
                 )
             )
     if case.deleted:
@@ -51,8 +53,8 @@ def exposure_tests(case: Case) -> list[Probe]:
 
         question = "Does the change of the predictions give away which edges were deleted?"
         found += [
-            Probe(EDGES, "exposure", question, BOTH_MODELS, "AUC", moved),
-            Probe(TREND, "exposure", question, BOTH_MODELS, "AUC", dip),
+            Probe(EDGES, "exposure", question, BOTH_MODELS, "AUC", moved, side="above"),
+            Probe(TREND, "exposure", question, BOTH_MODELS, "AUC", dip, side="above"),
         ]
     return found
 

@@ -28,6 +28,7 @@ class Probe:
         measure: The number of a model, given the one before it, or the scores of items that it is the AUC of.
         asks: ``gone`` or ``else``; see :class:`~unweave.audit.Evidence`.
         side: Which deviations count.
+        skewed: Whether its logarithm is near normal over seeds.
     """
 
     name: str
@@ -38,3 +39,4 @@ class Probe:
     measure: Callable[[Subject, Subject], float | Apart]
     asks: Literal["gone", "else"] = "gone"
     side: Side = "both"
+    skewed: bool = False

@@ -137,8 +137,8 @@ def raise_models(
     """
     if jobs < 1:
         raise ModelError(f"jobs must be at least 1, got {jobs}")
-    base = document_digest({"graph": graph_digest(data), "test": _hidden(data), **how.identity})
-    places = [None if cache is None else cache / f"{_key(base, variant)}.safetensors" for variant in variants]
+    base = document_digest({"graph": graph_digest(data), **how.identity})
+    places = [None if cache is None else cache / f"{_key(base, variant, data)}.safetensors" for variant in variants]
     done, missing = 0, []
     for number, place in enumerate(places):
         found = None if place is None else _read(how.model, place)
@@ -210,15 +210,17 @@ def _loaded(model: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
     return fresh.eval()
 
 
-def _hidden(data: Data) -> str:
-    """Labels that the digest of a graph leaves out, as an audit may train on some of them."""
-    return tensor_digest([("y", torch.as_tensor(data.y))])
-
-
-def _key(base: str, variant: Variant) -> str:
-    request = None if variant.without is None else variant.without.to_dict()
-    told = {"base": base, "seed": variant.seed, "without": request}
-    return document_digest(told | {"labelled": list(variant.labelled), "linked": [list(p) for p in variant.linked]})
+def _key(base: str, variant: Variant, data: Data) -> str:
+    """What tells one model from another; of labels that a graph's digest leaves out, those that are trained on."""
+    return document_digest(
+        {
+            "base": base,
+            "seed": variant.seed,
+            "without": None if variant.without is None else variant.without.to_dict(),
+            "labelled": [[node, int(data.y[node])] for node in variant.labelled],
+            "linked": [list(pair) for pair in variant.linked],
+        }
+    )
 
 
 def _read(model: nn.Module, place: Path) -> nn.Module | None:
