@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from unweave.calibration import LONGEST, Calibration, Estimate, is_damped
+from unweave.calibration import LONGEST, Calibration, Estimate
 from unweave.checkpoints import Checkpoint, Trainer, in_order
 from unweave.damping import DAMPED_STEPS
 from unweave.errors import MethodError, NoProgressError, SolverError
@@ -164,7 +164,7 @@ class Auto(Method):
         """What the first rung that would be tried expects; where that fails, the next one costs more."""
         plan, _ = self._plan(self._choices(problem, standing_of(self.receipts), _shape(problem)))
         first = plan[0]
-        known = Rung.of(first.rung, self._kept_for(first)).expect(problem)
+        known = Rung.of(first.rung, self._kept.serving(first.rung, self.calibration)).expect(problem)
         return replace(known, how=f"{first.rung}: {known.how}", most=None if len(plan) > 1 else known.most)
 
     @property
@@ -181,17 +181,10 @@ class Auto(Method):
             return self.prepared.at_minimum
         return self.recipe is not None and self.recipe.forgettable
 
-    def _kept_for(self, choice: Choice) -> Kept:
-        """What a rung is given. What calibration raised the damping by is for influence steps alone."""
-        kept, known = self._kept, self.calibration
-        if known is None or kept.prepared is None or is_damped(choice.rung):
-            return kept
-        return replace(kept, prepared=replace(kept.prepared, damping=kept.prepared.damping / known.factor))
-
     def _attempt(self, choice: Choice, problem: Problem) -> tuple[Outcome | None, str]:
         """What a rung gives, or why it gives nothing."""
         try:
-            outcome = Rung.of(choice.rung, self._kept_for(choice)).forget(problem)
+            outcome = Rung.of(choice.rung, self._kept.serving(choice.rung, self.calibration)).forget(problem)
         except SolverError as error:
             return None, str(error)
         if not bool(torch.isfinite(outcome.theta).all()):
