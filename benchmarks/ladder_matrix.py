@@ -30,6 +30,7 @@ from unweave.experiments.compare import _averaged
 from unweave.experiments.results import commit, rounded
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
 from unweave.fitting import Recipe
+from unweave.graph import is_undirected
 from unweave.meter import find_device
 from unweave.methods import Method
 from unweave.methods.rungs import RETRAIN, SHARES, Kept, Rung
@@ -141,7 +142,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
     shape = shape_of(
         request,
         stored_edges=int(data.edge_index.size(1)),
-        undirected=data.is_undirected(),
+        undirected=is_undirected(data),
         training_nodes=int(data.train_mask.sum()),
     )
     believed = {rung: known.estimate(rung, shape) for rung in known.rungs}

@@ -17,7 +17,7 @@ RETRAIN = "retrain"
 FINETUNES = (0.05, 0.1)
 """Lengths of fine-tuning, as shares of the epochs of training."""
 
-SHARES = (0.02, 0.05, 0.1, 0.14)
+SHARES = (0.02, 0.05, 0.08, 0.11, 0.15)
 """Checkpoints with which the ladder has a rung for budgets of 10 and 20 %. What comes on top of the epochs done again
 is some 4 % of a retraining for ``replay`` and 8 % for ``gif-replay`` (GCN and GAT on Cora, one CPU thread)."""
 
