@@ -1,20 +1,22 @@
 """The ladder: do its intervals hold, is its choice the best one, and does a stream of requests drift?
 
-    python benchmarks/ladder.py coverage --data cora --model gcn --deletions 20 --fresh 20
-    python benchmarks/ladder.py budgets --data cora --model gcn --deletions 24
-    python benchmarks/ladder.py stream --data cora --model gcn --requests 100 [--forgettable]
+    python benchmarks/ladder.py coverage --data cora,citeseer --models gcn,gat --ways ordinary --jobs 4
+    python benchmarks/ladder.py budgets --data cora --models gcn --ways ordinary
+    python benchmarks/ladder.py stream --data cora,citeseer --requests 100 --jobs 16
 
 coverage: how often the 90 % intervals of a calibration hold for deletions that are simulated apart from it.
 budgets: ``auto`` at four budgets beside every fixed rung, on requests of its own: gap closed and cost.
 stream: single requests of every kind one after another; how much of the gap to retraining is closed after some of them,
 by ``auto`` with a wish, and by ``gif`` alone.
 
-Every measurement is a file of its own in ``--out``; the page ``README.md`` beside them, with its figure, is made from
-those alone (``--page``).
+Every measurement is a line of ``PART.jsonl`` in ``--out`` as soon as it is done, and is not done again; the page
+``README.md`` beside them, with its figure, is made from those alone (``--page``).
 """
 
 import argparse
+import itertools
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
@@ -23,18 +25,23 @@ from typing import Any
 import numpy as np
 import torch
 from ladder_page import draw, page
+from matrix import MODELS, WAYS
 from soak import one_request
 
 import unweave as uw
 from unweave.calibration import Calibration
 from unweave.experiments.results import commit, rounded
+from unweave.meter import find_device
 from unweave.methods.registry import parse
+from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.models import build
 from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "ladder"
-SHARES = (0.02, 0.06, 0.12, 0.3)
+CHECKPOINTS = (*SHARES, 0.3, 0.5)
+"""Those for budgets, and two that come near a wish."""
+
 REQUESTS = ("edges:0.05", "nodes:0.05", "features:0.05", "labels:0.05", "edges:0.005", "nodes:0.1")
 BUDGETS = (0.02, 0.05, 0.1, 0.2)
 LOOKS = (10, 50, 100)
@@ -42,10 +49,11 @@ LOOKS = (10, 50, 100)
 
 def trained(asked: argparse.Namespace, seed: int) -> uw.Run:
     """A prepared run with checkpoints."""
-    data = uw.load(asked.data, seed=seed)
-    model = build(asked.model, data.num_features, data.num_classes, forgettable=asked.forgettable)
+    where = find_device(asked.device)
+    data = uw.load(asked.data, seed=seed).to(where)
+    model = build(asked.model, data.num_features, data.num_classes, forgettable=asked.forgettable).to(where)
     decay = 1e-2 if asked.forgettable else 1e-4
-    shares = () if asked.forgettable else SHARES
+    shares = () if asked.forgettable else CHECKPOINTS
     run = uw.train(model, data, seed=seed, weight_decay=decay, forgettable=asked.forgettable, checkpoints=shares)
     return run if run.prepared is not None else run.prepare()
 
@@ -162,49 +170,87 @@ def stream(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
                     "used": dict(used),
                 }
             )
-            print(json.dumps(looks[-1]), flush=True)
     return {"looks": looks, "retrain_passes": known(ready).retrain_passes}
 
 
+PARTS = {"coverage": coverage, "budgets": budgets, "stream": stream}
+SETTINGS = ("part", "data", "model", "forgettable", "seed", "deletions", "fresh", "requests", "at_least", "device")
+
+
+def measure(asked: argparse.Namespace) -> dict[str, Any]:
+    """One measurement, with where and how it was made."""
+    torch.set_num_threads(1)
+    found = PARTS[asked.part](asked, asked.seed)
+    way = "forgettable" if asked.forgettable else "ordinary"
+    document = {
+        **{key: getattr(asked, key) for key in SETTINGS},
+        **found,
+        "command": f"python benchmarks/ladder.py {asked.part} --data {asked.data} --models {asked.model} --ways {way}",
+        "commit": commit(),
+        "environment": environment(torch.device(asked.device)),
+    }
+    return dict(rounded(document))
+
+
+def key_of(document: dict[str, Any]) -> tuple[Any, ...]:
+    """What a measurement is of."""
+    return tuple(document[key] for key in ("part", "forgettable", "model", "data", "seed"))
+
+
 def documents(out: Path) -> list[dict[str, Any]]:
-    """What was measured."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+    """What was measured, in a fixed order."""
+    texts = [path.read_text(encoding="utf-8") for path in out.glob("*.jsonl")]
+    return sorted((json.loads(line) for text in texts for line in text.splitlines()), key=key_of)
+
+
+def write(out: Path, part: str, known_ones: list[dict[str, Any]]) -> None:
+    """One line a measurement."""
+    lines = [json.dumps(d, allow_nan=False) for d in sorted(known_ones, key=key_of) if d["part"] == part]
+    (out / f"{part}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def wanted(asked: argparse.Namespace) -> list[argparse.Namespace]:
+    """Every measurement that was asked for, the dearest first."""
+    each = itertools.product(
+        asked.ways.split(","), asked.models.split(","), asked.data.split(","), map(int, asked.seeds.split(","))
+    )
+    found = [
+        argparse.Namespace(**vars(asked) | {"forgettable": way == "forgettable", "model": m, "data": d, "seed": s})
+        for way, m, d, s in each
+    ]
+    return sorted(found, key=lambda a: (a.model not in ("gat", "gin"), not a.forgettable))
 
 
 def main() -> None:
-    """Measure one part, and make the page of all."""
+    """Measure what is missing of one part, and make the page of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("coverage", "budgets", "stream"), nargs="?")
-    parser.add_argument("--data", default="cora")
-    parser.add_argument("--model", default="gcn")
-    parser.add_argument("--forgettable", action="store_true")
+    parser.add_argument("part", choices=tuple(PARTS), nargs="?")
+    parser.add_argument("--data", default="cora,citeseer")
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--seeds", default="0", help="separated by commas")
     parser.add_argument("--deletions", type=int, default=24)
     parser.add_argument("--fresh", type=int, default=20)
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--at-least", type=float, default=0.9)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the device")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true", help="make the page from the files there are")
     asked = parser.parse_args()
-    torch.set_num_threads(1)
     asked.out.mkdir(parents=True, exist_ok=True)
+    known_ones = documents(asked.out)
     if not asked.page:
         if asked.part is None:
             parser.error("say what to measure: coverage, budgets or stream")
-        found = {"coverage": coverage, "budgets": budgets, "stream": stream}[asked.part](asked, asked.seed)
-        kept = {key: value for key, value in vars(asked).items() if key not in ("out", "page")}
-        way = "forgettable" if asked.forgettable else "ordinary"
-        flag = " --forgettable" if asked.forgettable else ""
-        document = {
-            **kept,
-            **found,
-            "command": f"python benchmarks/ladder.py {asked.part} --data {asked.data} --model {asked.model}{flag}",
-            "commit": commit(),
-            "environment": environment(torch.device("cpu")),
-        }
-        path = asked.out / f"{asked.part}-{way}-{asked.model}-{asked.data}-{asked.seed}.json"
-        path.write_text(json.dumps(rounded(document), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    known_ones = documents(asked.out)
+        done = {key_of(document) for document in known_ones}
+        todo = [one for one in wanted(asked) if key_of(vars(one)) not in done]
+        with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
+            for count, document in enumerate(pool.imap_unordered(measure, todo), start=1):
+                known_ones.append(document)
+                write(asked.out, asked.part, known_ones)
+                print(f"{count} of {len(todo)}: {' '.join(map(str, key_of(document)))}", flush=True)
+    known_ones.sort(key=key_of)
     (asked.out / "README.md").write_text(page(known_ones), encoding="utf-8")
     draw(known_ones, asked.out / "drift.png")
 

@@ -43,7 +43,7 @@ def page(documents: Documents) -> str:
     lines = [
         "# The ladder",
         "",
-        "Made by `python benchmarks/ladder.py` from the JSON files beside it, one for each measurement, with its "
+        "Made by `python benchmarks/ladder.py` from the files beside it, a line for each measurement, with its "
         "settings, environment and commit. One split and one training seed each.",
     ]
     streams = [document for document in documents if document["part"] == "stream"]

@@ -175,6 +175,41 @@ def test_intervals_hold_nine_times_in_ten() -> None:
     assert 0 < found.held_back["error"] < 0.3
 
 
+def test_intervals_hold_for_small_and_for_large_requests() -> None:
+    """What is left of a single item is told with more doubt than what is left of a tenth of the graph."""
+
+    def noisy(seed: int, count: int) -> Calibration:
+        rng = np.random.default_rng([seed, 7])
+        plain = made_up(0.3, 0.0, seed=seed, count=count)
+        deletions = []
+        for d in plain.deletions:
+            off = np.exp(rng.standard_normal() * 0.02 / d.shape.size**0.5)
+            closed = 1 - (1 - d.rungs["gif"].closed) * off
+            deletions.append(replace(d, rungs={"gif": replace(d.rungs["gif"], closed=closed)}))
+        return replace(plain, deletions=tuple(deletions))
+
+    held: dict[bool, list[bool]] = {True: [], False: []}
+    for seed in range(20):
+        found = noisy(seed, 24)
+        for deletion in noisy(100 + seed, 24).deletions:
+            guess = found.estimate("gif", deletion.shape)
+            assert guess.low is not None
+            assert guess.high is not None
+            held[deletion.shape.size > 0.02].append(guess.low <= deletion.rungs["gif"].closed <= guess.high)
+    assert all(0.85 <= np.mean(group) <= 0.97 for group in held.values())
+
+
+def test_the_cost_is_that_of_requests_of_its_kind() -> None:
+    found = made_up(0.3, 0.1)
+    dear = tuple(
+        replace(d, rungs={"gif": replace(d.rungs["gif"], cost=0.09 if d.shape.nodes else 0.03)})
+        for d in found.deletions
+    )
+    found = replace(found, deletions=dear)
+    assert found.cost("gif", Shape(nodes=0.05)) == 0.09
+    assert found.cost("gif", Shape(edges=0.05)) == 0.03
+
+
 def test_few_deletions_give_no_interval_and_say_so() -> None:
     found = made_up(0.3, 0.1, count=8)
     guess = found.estimate("gif", Shape(edges=0.01))

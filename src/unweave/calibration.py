@@ -28,6 +28,9 @@ FACTORS = (1.0, 10**-0.5, 10**0.5)
 FEWEST = 9
 """Deletions below which no interval is given."""
 
+LIKE = 5
+"""Deletions, at least, that the cost of a request is taken from."""
+
 SMALLEST, LARGEST = 1e-6, 1e3
 """Between which what is left of a gap, as a share, is told apart."""
 
@@ -160,11 +163,14 @@ class Calibration:
         return 1.0 if rung == "retrain" else median(figures.cost for _, figures in self._known(rung))
 
     def cost(self, rung: str, shape: Shape) -> float:
-        """The same for a request: the median of the half of the deletions that are nearest in size."""
+        """The same for a request: the median of the deletions that are most like it.
+
+        Another kind is as far as ten times the size: taking nodes out of a graph costs more than taking edges.
+        """
         if rung == "retrain":
             return 1.0
-        known = sorted(self._known(rung), key=lambda pair: abs(math.log(pair[0].shape.size / shape.size)))
-        return median(figures.cost for _, figures in known[: max(FEWEST, -(-len(known) // 2))])
+        known = sorted(self._known(rung), key=lambda pair: _unlike(pair[0].shape, shape))
+        return median(figures.cost for _, figures in known[: max(LIKE, -(-len(known) // 4))])
 
     def highest_residual(self, rung: str) -> float | None:
         """The most that a rung left of the gradient of a local problem, over all deletions."""
@@ -302,6 +308,15 @@ def _row(shape: Shape) -> Array:
     return np.array([1.0, size, *kinds, *(kinds * size)])
 
 
+def _unlike(one: Shape, other: Shape) -> float:
+    """Decades of size between two requests, and one for another kind."""
+    kinds = sum(abs(a / one.size - b / other.size) for a, b in zip(one.shares, other.shares, strict=True)) / 2
+    return abs(math.log10(one.size / other.size)) + kinds
+
+
+SIZE = 1
+"""The column of a row that has the size: a single item is told with more doubt than a tenth of the graph."""
+
 PENALTY = np.array([1e-3, 0.1, *[1.0] * 8])
 """The size is believed at once; that a kind is special takes an example to be half believed."""
 
@@ -309,7 +324,7 @@ PENALTY = np.array([1e-3, 0.1, *[1.0] * 8])
 def _fitted(known: Iterable[tuple[Deletion, Figures]]) -> Jackknife:
     pairs = list(known)
     rows = np.stack([_row(deletion.shape) for deletion, _ in pairs])
-    return Jackknife(rows, np.array([_left(figures) for _, figures in pairs]), PENALTY)
+    return Jackknife(rows, np.array([_left(figures) for _, figures in pairs]), PENALTY, SIZE)
 
 
 def _estimate(fit: Jackknife, shape: Shape) -> Estimate:

@@ -344,7 +344,7 @@ class Run:
         """The same run, with what every way to forget closes on it and costs, measured on simulated deletions.
 
         Deletions of every kind, from a single item to a fifth of them, are drawn from the graph; for each the model is
-        retrained by the recipe, and every method tried. That costs some two retrainings a deletion, once; it uses no
+        retrained by the recipe, and every method tried. That costs two to four retrainings a deletion, once; it uses no
         test label. The run is prepared first, where it is not, and the damping that served best is kept.
 
         Args:

@@ -171,3 +171,16 @@ def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered() -
 def test_methods_that_cannot_be_read(text: str) -> None:
     with pytest.raises(uw.MethodError):
         uw.compare(graphs, small, "edges:0.1", methods=[text], seeds=1)
+
+
+def test_auto_is_given_what_it_decides_by() -> None:
+    result = uw.compare(
+        graphs, small, "edges:0.1", methods=["gif", "auto(budget=0.9)"], seeds=1, epochs=20, averaged=False, deletions=2
+    )
+    row, receipt = result.row("auto(budget=0.9)"), result.receipts["auto(budget=0.9)"]
+    assert receipt.ladder is not None
+    assert receipt.ladder["calibration"]["deletions"] == 2
+    assert row["failures"] == 0
+    assert row["gap_closed_mean"] > 0
+    assert row["prepare_seconds_mean"] > result.row("gif")["prepare_seconds_mean"] > 0
+    assert result.config["deletions"] == 2

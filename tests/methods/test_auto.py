@@ -7,12 +7,13 @@ import torch
 
 import unweave as uw
 from tests.test_calibration import known, made_up, trained
-from unweave.calibration import Calibration, Figures
+from unweave.calibration import Calibration, Estimate, Figures
 from unweave.methods import GIF, Auto, Outcome, Problem
-from unweave.methods.auto import read_share
+from unweave.methods.auto import Choice, read_share
 from unweave.objective import flatten
 from unweave.prepared import Prepared
 from unweave.shape import Shape
+from unweave.standing import Standing
 from unweave.testing import small_graph
 
 
@@ -120,6 +121,15 @@ def test_of_two_rungs_that_promise_alike_the_surer_is_used(run: uw.Run) -> None:
     unsure = replace(found, deletions=wild)
     assert unsure.estimate("replay(share=0.1)", Shape(edges=0.05)).closed > 0.6
     assert rung_for(run, unsure, budget=0.2) == "finetune(epochs=2)"
+
+
+def test_one_that_closes_little_for_sure_is_not_preferred_to_one_that_closes_much_with_doubt() -> None:
+    def choice(rung: str, closed: float, low: float) -> Choice:
+        return Choice(rung, 0.1, None, Standing().anew(Shape(edges=0.05), Estimate(closed, low, 0.95)))
+
+    assert choice("gif", 0.65, -0.6).prudent > choice("replay(share=0.02)", 0.06, 0.02).prudent
+    assert choice("gif", 0.65, 0.3).prudent > choice("gif-replay(share=0.1)", 0.66, -0.6).prudent
+    assert choice("finetune(epochs=5)", 0.45, -4.0).prudent < 0
 
 
 def test_a_budget_for_nothing_names_the_cheapest(run: uw.Run) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from unweave.calibrating import DELETIONS
 from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     comparison_table,
@@ -42,6 +43,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
     out: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
+    deletions: Annotated[int, typer.Option(help="Simulated deletions to calibrate auto by.", min=1)] = DELETIONS,
     epochs: Epochs = 100,
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
@@ -60,6 +62,7 @@ def compare(
             forget,
             methods=split_methods(methods),
             seeds=seeds,
+            deletions=deletions,
             epochs=epochs,
             lr=lr,
             weight_decay=weight_decay,

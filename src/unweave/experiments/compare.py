@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unweave.calibrating import DELETIONS
 from unweave.drawing import is_poisoned
 from unweave.errors import DataError, MethodError, UnweaveError
 from unweave.experiments.trial import (
@@ -91,6 +92,7 @@ def compare(
     weight_decay: float | None = None,
     forgettable: bool = False,
     averaged: bool = True,
+    deletions: int = DELETIONS,
     device: str = "cpu",
     root: str | Path | None = None,
     progress: Progress | None = None,
@@ -109,6 +111,8 @@ def compare(
         weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
         forgettable: Train every model, retrained ones too, to a minimum.
         averaged: Also train the first split from every seed, for ``mean_gap_closed``; nearly doubles the work.
+        deletions: Simulated deletions by which every run is calibrated, where ``auto`` is among the methods; the run is
+            then prepared for all of them.
         device: ``cpu`` or ``cuda``.
         root: Data folder.
         progress: Called with (trials done, trials).
@@ -125,7 +129,7 @@ def compare(
     where = find_device(device)
     recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
     makers = data_maker(data, root), model_maker(model, forgettable)
-    setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where)
+    setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions)
     if weight_decay is None:
         weight_decay = setting.chosen_decay()
         setting = replace(setting, recipe=replace(recipe, weight_decay=weight_decay))
@@ -153,6 +157,7 @@ def compare(
             "weight_decay": weight_decay,
             "forgettable": forgettable,
             "device": device,
+            **({"deletions": deletions} if any(parse(name)[0] == "auto" for name in tested) else {}),
             "finetune": f"as long as {tested[-1]}" if tested else "for 10 epochs",
         },
         environment=environment(torch.device(device)),

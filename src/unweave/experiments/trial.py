@@ -14,14 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.calibrating import DELETIONS
 from unweave.data import load
 from unweave.drawing import stage
 from unweave.errors import ModelError, UnweaveError
 from unweave.fitting import Recipe
 from unweave.graph import remove
 from unweave.methods import Method
+from unweave.methods.auto import Auto
 from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
+from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
 from unweave.receipt import Receipt
@@ -74,6 +77,7 @@ class Setting:
         recipe: How every model is trained.
         device: Where.
         controls: Whether fine-tuning, doing nothing and another seed are measured too, or were before.
+        deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test.
     """
 
     make_data: MakeData
@@ -83,11 +87,12 @@ class Setting:
     recipe: Recipe
     device: torch.device
     controls: bool = True
+    deletions: int = DELETIONS
 
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data, request = stage(self.forget, self.make_data(0).to(self.device))
-        run = self.train(data, replace(self.recipe, epochs=3, forgettable=False))
+        run = replace(self, deletions=1).train(data, replace(self.recipe, epochs=3, forgettable=False))
         for name in [*self.methods, *(CONTROLS if self.controls else ())]:
             try:
                 self._unlearn(run, request, name)
@@ -100,7 +105,11 @@ class Setting:
             if isinstance(how, str):
                 make(*parse(how))  # a method that does not exist has not failed
         data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
-        run = self.train(data, replace(self.recipe, seed=train_seed))
+        return self.measure(self.train(data, replace(self.recipe, seed=train_seed)), request)
+
+    def measure(self, run: Run, request: Request) -> Trial:
+        """Forget a request by every method, retrain, and score."""
+        data = run.data
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
         removal = remove(data, request)
@@ -142,7 +151,7 @@ class Setting:
             if name in self.methods:
                 seconds = took
         if self.controls:
-            note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=train_seed + OTHER))
+            note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=run.recipe.seed + OTHER))
         # Two retrainings, one at each end of the trial, so that a passing load does not flatter what lies between.
         training = fmean(
             trial.figures[name]["seconds"] or 0.0 for name in ("retrain", OTHER_SEED) if name in trial.figures
@@ -160,10 +169,16 @@ class Setting:
         return train(self._model(data), data, **options).recipe.weight_decay
 
     def train(self, data: Data, recipe: Recipe) -> Run:
-        """A model trained by a recipe, with the checkpoints that the methods under test replay from."""
+        """A model trained by a recipe, with what the methods under test need of it.
+
+        For ``replay`` its checkpoints; for ``auto`` those of :data:`~unweave.methods.rungs.SHARES`, and the run is
+        prepared and calibrated, which then serves the other methods too.
+        """
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
-        return train(self._model(data), data, checkpoints=shares, **asdict(recipe))
+        climbs = any(isinstance(how, Auto) for how in named)
+        run = train(self._model(data), data, checkpoints=[*shares, *(SHARES if climbs else ())], **asdict(recipe))
+        return run.calibrate(self.deletions) if climbs else run
 
     def _model(self, data: Data) -> nn.Module:
         classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
@@ -176,7 +191,7 @@ class Setting:
         how = self.methods.get(name, name)
         if isinstance(how, str):
             named, given = parse(how)
-            kept = ready_for(named, prepared=run.prepared, checkpoints=run.checkpoints)
+            kept = ready_for(named, prepared=run.prepared, checkpoints=run.checkpoints, calibration=run.calibration)
             how = make(named, kept | given | ({} if seconds is None else {"seconds": seconds}), run.recipe)
         start = perf_counter()
         model = how.setup(run.model, run.data, run.recipe)
@@ -191,8 +206,12 @@ class Setting:
             recipe=run.recipe,
             allow_class_loss=True,
         )
-        if run.prepared and str(done.receipt.details.get("prepared", "")).startswith("after training"):
+        if run.prepared and (
+            str(done.receipt.details.get("prepared", "")).startswith("after training") or done.receipt.ladder
+        ):
             prepared += run.prepared.seconds
+        if run.calibration and done.receipt.ladder:
+            prepared += run.calibration.seconds
         return done, prepared
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from unweave.calibration import LONGEST, Calibration, Estimate, is_damped
+from unweave.calibration import LARGEST, LONGEST, SMALLEST, Calibration, Estimate
 from unweave.checkpoints import Checkpoint, Trainer, in_order
 from unweave.damping import DAMPED_STEPS
 from unweave.errors import MethodError, NoProgressError, SolverError
@@ -36,6 +36,9 @@ WORTH_REPLAYING = 0.15
 """The least share of the training whose replay closes more than an influence step, where nothing was measured on the
 model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48. Both
 together close more than the step alone at any share."""
+
+TWENTIETH = 1.645
+"""Standard deviations beyond which a twentieth of a normal distribution lies."""
 
 FRESH_CURVATURE = 75
 """Passes of ``gif`` without a prepared state."""
@@ -68,9 +71,14 @@ class Choice:
 
     @property
     def prudent(self) -> float:
-        """Halfway between that and the worse end of its interval: of two rungs that promise alike, the surer one."""
-        low = self.standing.estimate.low
-        return self.closed if low is None else (self.closed + low) / 2
+        """The mean that an interval of that width stands for: of two rungs that promise alike, the surer one.
+
+        Errors are alike on the logarithm of what is left. Were they normal, with a twentieth of them beyond the worse
+        end, the mean of what is left would be exp(σ²/2) times what is expected.
+        """
+        low, left = self.standing.estimate.low, max(1 - self.closed, SMALLEST)
+        sigma = 0.0 if low is None else math.log(max(1 - low, left) / left) / TWENTIETH
+        return 1 - left * math.exp(min(sigma**2 / 2, math.log(LARGEST)))
 
     def fulfils(self, wish: float) -> bool:
         """Whether a wish is believed to be fulfilled, for all together, and for this request where it stands alone."""
@@ -164,7 +172,7 @@ class Auto(Method):
         """What the first rung that would be tried expects; where that fails, the next one costs more."""
         plan, _ = self._plan(self._choices(problem, standing_of(self.receipts), _shape(problem)))
         first = plan[0]
-        known = Rung.of(first.rung, self._kept_for(first)).expect(problem)
+        known = Rung.of(first.rung, self._kept.serving(first.rung, self.calibration)).expect(problem)
         return replace(known, how=f"{first.rung}: {known.how}", most=None if len(plan) > 1 else known.most)
 
     @property
@@ -181,17 +189,10 @@ class Auto(Method):
             return self.prepared.at_minimum
         return self.recipe is not None and self.recipe.forgettable
 
-    def _kept_for(self, choice: Choice) -> Kept:
-        """What a rung is given. What calibration raised the damping by is for influence steps alone."""
-        kept, known = self._kept, self.calibration
-        if known is None or kept.prepared is None or is_damped(choice.rung):
-            return kept
-        return replace(kept, prepared=replace(kept.prepared, damping=kept.prepared.damping / known.factor))
-
     def _attempt(self, choice: Choice, problem: Problem) -> tuple[Outcome | None, str]:
         """What a rung gives, or why it gives nothing."""
         try:
-            outcome = Rung.of(choice.rung, self._kept_for(choice)).forget(problem)
+            outcome = Rung.of(choice.rung, self._kept.serving(choice.rung, self.calibration)).forget(problem)
         except SolverError as error:
             return None, str(error)
         if not bool(torch.isfinite(outcome.theta).all()):
