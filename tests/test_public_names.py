@@ -4,20 +4,27 @@ import ast
 from pathlib import Path
 
 import unweave
+from unweave.audit import Audit, auditing, write_report
 
 SOURCE = Path(unweave.__file__).parent
 
 
 def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
-        "BudgetError", "Calibration", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError",
+        "Audit", "BudgetError", "Calibration", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError",
         "DivergenceError",
         "EmptyRequestError", "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError",
         "NoProgressError", "Plan", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError",
-        "Run", "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "compare", "draw", "explain", "load",
-        "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train", "unlearn",
+        "Run", "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "audit", "compare", "draw", "explain",
+        "load", "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
+
+
+def test_audit_is_a_function_and_a_package() -> None:
+    assert unweave.audit is auditing.audit
+    assert Audit is unweave.Audit
+    assert callable(write_report)
 
 
 def test_every_error_derives_from_one() -> None:

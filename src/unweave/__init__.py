@@ -8,6 +8,7 @@
 """
 
 from unweave import losses, methods, models
+from unweave.audit import Audit, audit
 from unweave.calibration import Calibration
 from unweave.checkpoints import Checkpoint, Trainer
 from unweave.data import load, split
@@ -45,6 +46,7 @@ from unweave.unlearning import Unlearned, unlearn
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "BudgetError",
     "Calibration",
     "Checkpoint",
@@ -73,6 +75,7 @@ __all__ = [
     "Trainer",
     "Unlearned",
     "UnweaveError",
+    "audit",
     "compare",
     "draw",
     "explain",

@@ -2,6 +2,7 @@
 
 import typer
 
+from unweave.cli.audit import audit
 from unweave.cli.bench import bench
 from unweave.cli.calibrate import calibrate
 from unweave.cli.compare import compare
@@ -24,5 +25,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, train, prepare, calibrate, rehearse, explain, forget, verify, compare, bench, reproduce, show):
+for command in (
+    demo,
+    train,
+    prepare,
+    calibrate,
+    rehearse,
+    explain,
+    forget,
+    verify,
+    audit,
+    compare,
+    bench,
+    reproduce,
+    show,
+):
     app.command()(command)
