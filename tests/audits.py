@@ -24,6 +24,7 @@ def entry(
     asks: Literal["gone", "else"] = "gone",
     group: str = "membership",
     unit: str = "AUC",
+    side: Literal["both", "above"] | None = None,
 ) -> Evidence:
     """A test whose models that saw the data lie ``shift`` above the retrained ones, as the model before does."""
     rate = "TPR at 1 % FPR"
@@ -46,7 +47,7 @@ def entry(
         trained=tuple(read(value + shift) for value in RETRAINED),
         alarm=0.01,
         asks=asks,
-        side="above" if asks == "else" else "both",
+        side=side or ("above" if asks == "else" else "both"),
     )
 
 
@@ -58,7 +59,8 @@ def made_audit(verdict: str = "remembers", **changes: Any) -> Audit:
         evidence=(
             entry("membership, likelihood ratio", after, shift=shift),
             entry("deleted edges, posterior similarity", 0.513, shift=0.001, group="links"),
-            entry("change of posteriors", 0.515, shift=-shift, group="exposure"),
+            entry("change of posteriors", 0.515, shift=-shift, group="exposure", side="above"),
+            entry("epochs to learn it back", 0.515, shift=-shift, group="relearning", unit="epochs"),
             entry("errors on test nodes", 0.52, shift=0.01, asks="else", group="collateral", unit="1 − F1"),
         ),
         request=uw.Request(nodes=[1, 2], edges=[(3, 4)]),

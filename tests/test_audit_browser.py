@@ -14,12 +14,12 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 
 LOOK = """(least) => {
   const problems = [];
-  const wide = document.documentElement.clientWidth;
-  if (document.documentElement.scrollWidth > wide) problems.push(`the page is ${document.documentElement.scrollWidth} wide`);
+  const page = document.documentElement, wide = page.clientWidth;
+  if (page.scrollWidth > wide) problems.push(`the page is ${page.scrollWidth} wide`);
   const parse = (text) => { const n = text.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n; };
-  const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const contrast = (a, b) => { const [x, y] = [light(a), light(b)]; return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05); };
+  const straight = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, share, i) => sum + share * straight(c[i] / 255), 0.05);
+  const contrast = (a, b) => Math.max(light(a), light(b)) / Math.min(light(a), light(b));
   const behind = (element) => {
     for (let e = element; e; e = e.parentElement) {
       const colour = parse(getComputedStyle(e).backgroundColor);

@@ -1,4 +1,4 @@
-"""The report of an audit: what it says, that its numbers are those of the audit, and that it is one safe, whole file."""
+"""The report of an audit: what it says, that its numbers are those of the audit, and that it is one safe file."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.audits import VERDICTS, entry, made_audit, receipt
-from unweave.audit import Audit, write_report
+from unweave.audit import Audit, Evidence, write_report
 from unweave.audit.markup import VOID, Markup, join, tag
 from unweave.audit.report import render_report
-from unweave.audit.words import duration, effect, explain_recovery, interval, number, spread
+from unweave.audit.words import FINDINGS, duration, effect, explain_finding, explain_recovery, interval, number, spread
 from unweave.errors import UnweaveError
 
 
@@ -89,6 +89,7 @@ def test_every_test_has_its_question_its_threat_its_power_and_a_figure() -> None
     assert "Would have noticed 8 of 8 models that saw the data." in shown.text
     assert "This test has no power here: it would have noticed 0 of 8 models that saw the data." in shown.text
     assert "asks what else the model does" in shown.text
+    assert "notices what gives away more than retraining does" in shown.text
     figures = [attributes for name, attributes in shown.elements if attributes.get("role") == "img"]
     assert len(figures) == 2 * len(found.evidence) + 1, "one in the table and one in the panel of each, and the axis"
     titles = [name for name, _ in shown.elements if name == "title"]
@@ -113,6 +114,28 @@ def test_the_numbers_are_those_of_the_audit() -> None:
     assert "0.815\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.024" in shown.row("0")
     assert "100 min" not in shown.text
     assert "2 min" in shown.text
+
+
+@pytest.mark.parametrize(
+    ("found", "finding", "says"),
+    [
+        (entry("one", 0.70), "remembers", "on the side of models that saw the data"),
+        (entry("one", 0.51), "as retrained", "and models that saw the data are not"),
+        (entry("one", 0.30), "differs", "pushed away rather than left out"),
+        (entry("one", 0.70, shift=0.0), "differs", "something was done to it that retraining does not do"),
+        (entry("one", 0.51, shift=0.0), "no power", "this counts for nothing"),
+        (entry("one", 0.40, shift=-0.2, side="above"), "as retrained", "gives away no more"),
+        (entry("one", 0.70, shift=-0.2, side="above"), "differs", "gives away more"),
+        (entry("one", 0.51, asks="else"), "as retrained", "is where retrained models are."),
+        (entry("one", 0.70, asks="else"), "differs", "this is not what retraining gives"),
+    ],
+)
+def test_every_finding_in_words(found: Evidence, finding: str, says: str) -> None:
+    assert found.finding == finding
+    assert says in explain_finding(found)
+    shown = page(made_audit(evidence=(found,)))
+    assert says in shown.text
+    assert FINDINGS[finding] in shown.row("one")
 
 
 def test_a_group_that_is_not_known_is_shown_under_its_own_name() -> None:

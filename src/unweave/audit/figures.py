@@ -64,8 +64,9 @@ def strip(entry: Evidence) -> Markup:
     retrained, trained = ([reading.value for reading in group] for group in (entry.retrained, entry.trained))
     ends = [v for r in (entry.before, entry.after) for v in (r.value, r.low, r.high) if v is not None]
     low, high = entry.usual
-    scale = _Scale([*retrained, *trained, *ends, high, *([] if low is None else [low])])
-    left, right = (0.0 if low is None else scale(low)), scale(high)
+    both = entry.side == "both"
+    scale = _Scale([*retrained, *trained, *ends, high, *([low] if both else [])])
+    left, right = (scale(low) if both else 0.0), scale(high)
     parts = [
         tag("rect", x=f"{left:.2f}%", y="0", width=f"{right - left:.2f}%", height="142", class_="band"),
         _text(f"{len(retrained)} retrained without the data", 0, 14),
@@ -111,7 +112,7 @@ def small(entry: Evidence, far: float) -> Markup:
     ]
     words = (
         f"{entry.name}, in seed floors from retrained models: before {effect(before)}, after {effect(after)}; usual is "
-        f"{'up to' if math.isinf(low) else effect(low) + ' to'} {effect(high)}."
+        f"{usual_range(entry)} {entry.unit}."
     )
     return _figure(words, 22, parts)
 
@@ -127,10 +128,7 @@ def _towards(entry: Evidence) -> tuple[float, float, float, float]:
     middle, seen = (sum(reading.value for reading in group) / len(group) for group in (entry.retrained, entry.trained))
     sign = -1.0 if entry.asks == "gone" and seen < middle else 1.0
     low, high = entry.usual
-    ends = sorted(
-        sign * (value - middle) / entry.floor if math.isfinite(value) else sign * value
-        for value in (-math.inf if low is None else low, high)
-    )
+    ends = sorted(sign * (value - middle) / entry.floor for value in (low if entry.side == "both" else -math.inf, high))
     before, after = (sign * (reading.value - middle) / entry.floor for reading in (entry.before, entry.after))
     return before, after, ends[0], ends[1]
 

@@ -145,7 +145,11 @@ def made(audit: Audit, command: str | None) -> list[Markup]:
     if command is not None:
         parts.append(tag("p", "The same figures as JSON: ", tag("code", command)))
     document = audit.to_dict() | {"receipt": None}
-    numbers = tag("details", tag("summary", "Every figure of this page as JSON"), tag("pre", json.dumps(document)))
+    numbers = tag(
+        "details",
+        tag("summary", "Every figure of this page as JSON"),
+        tag("pre", json.dumps(document, allow_nan=False)),
+    )
     return [section("How it was made", "made", *parts, numbers)]
 
 
@@ -161,7 +165,7 @@ def paper(audit: Audit) -> list[Markup]:
     if audit.receipt is None:
         return []
     words = tag("details", tag("summary", "The receipt in words"), listed(_lines(str(audit.receipt))), class_="printed")
-    document = json.dumps(audit.receipt.to_dict(), indent=1)
+    document = json.dumps(audit.receipt.to_dict(), indent=1, allow_nan=False)
     return [
         section(
             "Receipt", "receipt", words, tag("details", tag("summary", "The receipt as JSON"), tag("pre", document))

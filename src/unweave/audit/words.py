@@ -33,7 +33,7 @@ GROUPS = {
     "exposure": (
         "Both models side by side",
         "What does the change from one model to the other give away? A retrained model gives something away too, so "
-        "the question is whether this one gives away more, or so little that nothing can have been done.",
+        "the question is whether this one gives away more. To give away less is no fault.",
     ),
     "relearning": ("Learning it back", "A model that only hides what it knows learns it back sooner."),
     "hard cases": ("Hard cases", "An average over a request can hide that a few of its nodes are still known."),
@@ -83,7 +83,8 @@ def interval(low: float | None, high: float | None, unit: str = "") -> str:
 
 def usual_range(entry: Evidence) -> str:
     """Where a retrained model is expected."""
-    return interval(*entry.usual, entry.unit)
+    low, high = entry.usual
+    return interval(low if entry.side == "both" else None, high, entry.unit)
 
 
 def spread(values: Sequence[float], unit: str = "") -> str:
@@ -130,7 +131,10 @@ def explain_verdict(audit: Audit) -> tuple[str, str]:
     asked = [entry for entry in audit.evidence if entry.asks == "gone"]
     able, weak = sum(entry.powerful for entry in asked), sum(entry.finding == "no power" for entry in asked)
     found = [entry.finding for entry in audit.evidence]
-    silent = f" The other {weak} have no power on this request, and their silence counts for nothing." if weak else ""
+    have = (
+        "1 has no power on this request and counts" if weak == 1 else f"{weak} have no power on this request and count"
+    )
+    silent = f" {have} for nothing." if weak else ""
     if audit.verdict == "remembers":
         differs = found.count("differs")
         more = f" {differs} more {_find(differs)} it unlike retrained models." if differs else ""
@@ -168,6 +172,11 @@ def explain_power(entry: Evidence) -> str:
     seen, count = round(entry.noticed * len(entry.trained)), len(entry.trained)
     if entry.powerful:
         return f"Would have noticed {seen} of {count} models that saw the data."
+    if entry.separates:
+        return (
+            "It notices what gives away more than retraining does. That nothing was done gives away less, which is no "
+            "fault here and is for other tests to notice."
+        )
     return f"This test has no power here: it would have noticed {seen} of {count} models that saw the data."
 
 
@@ -176,22 +185,30 @@ def explain_finding(entry: Evidence) -> str:
     far = "" if entry.effect is None else f", {distance(entry.effect)} from their mean"
     if entry.finding == "remembers":
         return f"The model lies outside of what retrained models do{far}, on the side of models that saw the data."
-    if entry.finding == "differs" and entry.asks == "else":
+    if entry.finding == "differs":
+        return _explain_difference(entry, far)
+    if entry.finding == "no power":
+        return "It finds nothing, and would find nothing in most models that saw the data: this counts for nothing."
+    if entry.asks == "gone" and not entry.powerful:
+        return "The model gives away no more than retrained models do."
+    return "The model is where retrained models are" + (
+        ", and models that saw the data are not." if entry.asks == "gone" else "."
+    )
+
+
+def _explain_difference(entry: Evidence, far: str) -> str:
+    if entry.asks == "else":
         return f"No retrained model is expected here{far}: this is not what retraining gives."
-    if entry.finding == "differs" and entry.powerful:
+    if entry.powerful:
         return (
             f"No retrained model is expected here{far}, and no model that saw the data either: it lies beyond, as if "
             "the data had been pushed away rather than left out."
         )
-    if entry.finding == "differs":
-        return (
-            f"No retrained model is expected here{far}, though on this request the test does not tell models that saw "
-            "the data from others: something was done to it that retraining does not do."
-        )
-    if entry.finding == "no power":
-        return "It finds nothing, and would find nothing in most models that saw the data: this counts for nothing."
-    return "The model is where retrained models are" + (
-        ", and models that saw the data are not." if entry.asks == "gone" else "."
+    if entry.separates:
+        return f"The model gives away more than retrained models do{far}."
+    return (
+        f"No retrained model is expected here{far}, though on this request the test does not tell models that saw the "
+        "data from others: something was done to it that retraining does not do."
     )
 
 
@@ -206,7 +223,7 @@ def explain_recovery(audit: Audit) -> str | None:
         f"On the test nodes of the remaining graph the model before has an F1 of {number(before, 'F1')}, the model "
         f"after {number(after, 'F1')}, and retrained models {spread(retrained, 'F1')}. "
     )
-    if low is None or before >= low:
+    if before >= low:
         return told + "Retrained models are not clearly better than the model before: there was no score to win back."
     share = (after - before) / (fmean(retrained) - before)
     return told + f"The deleted data did harm, and {percent(share)} of what it cost came back."
