@@ -250,6 +250,7 @@ def test_words_and_numbers() -> None:
     assert number(3.0, "epochs") == "3.0"
     assert effect(None) == "–"
     assert effect(-3.14) == "−3.1"
+    assert effect(-0.01) == "0.0"
     assert effect(-2e6) == "below −1000"
     assert interval(None, 0.5, "AUC") == "up to\N{NO-BREAK SPACE}0.500"
     assert spread([0.01, 0.012, 0.014]).split() == ["0.0120", "±", "0.0020"]

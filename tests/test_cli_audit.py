@@ -1,6 +1,8 @@
 """``unweave audit``: its exit codes, what it prints, and what it leaves on disk."""
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +132,28 @@ def test_an_interrupted_audit_says_how_to_go_on(runs: Path, tmp_path: Path, monk
     done = unweave("audit", runs / "a", runs / "b", "--out", tmp_path / "x.html")
     refused(done, f"goes on from the models in {tmp_path / 'x.models'}")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The commands of the page run, its code does, and its exit codes are those of the command."""
+    page = (Path(__file__).parent.parent / "docs" / "audit.md").read_text(encoding="utf-8")
+    (shell,) = re.findall(r"## The command\n\n```bash\n(.*?)```", page, flags=re.DOTALL)
+    for line in shell.splitlines():
+        done = unweave(*shlex.split(line)[1:], cwd=tmp_path)
+        assert done.exit_code in ({0, 3, 4} if "audit" in line.split() else {0}), f"{line}: {done.stderr}"
+    assert (tmp_path / "audit.html").stat().st_size > 50_000
+    assert (tmp_path / "audit.models").is_dir()
+    told = dict(
+        re.findall(r"^\| (gone|not gone|not what|cannot tell)[^|]*\|[^|]*\| (\d) \|$", page, flags=re.MULTILINE)
+    )
+    codes = command.CODES
+    assert [int(code) for code in told.values()] == [codes[v] for v in ("gone", "remembers", "differs", "cannot tell")]
+    (code,) = re.findall(r"```python\n(import unweave as uw\nfrom unweave\.audit .*?)```", page, flags=re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audit.html").unlink()
+    exec(compile(code, "audit.md", "exec"), {})
+    assert (tmp_path / "audit.html").exists()
+    assert capsys.readouterr().out.split()[0] in ("gone", "remembers", "differs", "cannot")
 
 
 def test_one_process_a_core_but_one_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:

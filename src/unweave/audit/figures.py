@@ -16,7 +16,7 @@ __all__ = ["icon", "legend", "reach", "small", "small_axis", "strip"]
 MARGIN = 3.0
 """Percent of the width left free at both sides."""
 
-FAR = 12.0
+FAR = 30.0
 """Seed floors beyond which the small figures do not go."""
 
 MARKS = {

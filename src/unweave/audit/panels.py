@@ -1,7 +1,5 @@
 """The tests on the page: a table of all, and a panel for each."""
 
-from itertools import groupby
-
 from unweave.audit.auditing import Audit
 from unweave.audit.evidence import Evidence, Reading
 from unweave.audit.figures import legend, reach, small, small_axis, strip
@@ -74,8 +72,10 @@ def glance(audit: Audit) -> Markup:
 
 def groups(audit: Audit) -> list[Markup]:
     """Every test with its figure, group by group."""
-    found = []
-    for group, entries in groupby(audit.evidence, key=lambda entry: entry.group):
+    found, members = [], dict[str, list[Evidence]]()
+    for entry in audit.evidence:
+        members.setdefault(entry.group, []).append(entry)
+    for group, entries in members.items():
         name, words = GROUPS.get(group, (group[:1].upper() + group[1:], ""))
         start = [tag("p", words, class_="soft")] if words else []
         found.append(section(name, slug(group), *start, *(_test(entry) for entry in entries)))
@@ -87,9 +87,9 @@ def _test(entry: Evidence) -> Markup:
     facts = [
         ("After", _value(entry.after, entry.unit)),
         ("Before: nothing done", _value(entry.before, entry.unit)),
-        ("Retrained, mean ± sd", spread(retrained, entry.unit)),
+        ("Retrained", join([spread(retrained, entry.unit), aside(f"mean ± sd of {len(retrained)}")])),
         ("Usual if retrained", usual_range(entry)),
-        ("With the data, mean ± sd", spread(trained, entry.unit)),
+        ("With the data", join([spread(trained, entry.unit), aside(f"mean ± sd of {len(trained)}")])),
         ("Effect, in seed floors", join([effect(entry.effect), aside(f"before {effect(entry.effect_before)}")])),
     ]
     more = []

@@ -58,8 +58,9 @@ def render_report(audit: Audit, *, models: str | None = None, command: str | Non
         tag("link", rel="icon", href="data:,"),
         tag("style", Markup(style)),
     )
-    parts = [request(audit), glance(audit), *groups(audit), *classes(audit), limits(audit, models)]
-    main = tag("main", verdict(audit), *parts, *made(audit, command), *paper(audit))
+    tests = [glance(audit), *groups(audit), *classes(audit)]
+    end = [limits(audit, models), made(audit, command), *paper(audit)]
+    main = tag("main", verdict(audit), request(audit), *tests, *end)
     body = tag("body", tag("div", main, _foot(), class_="page"))
     return "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
 

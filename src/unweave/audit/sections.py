@@ -7,7 +7,6 @@ from unweave.audit.figures import icon
 from unweave.audit.markup import Markup, tag
 from unweave.audit.pieces import anchor, fact_list, listed, model_of, scrolled, section, shown, slug
 from unweave.audit.words import (
-    FINDINGS,
     distance,
     duration,
     explain_recovery,
@@ -38,7 +37,7 @@ def verdict(audit: Audit) -> Markup:
         tag(
             "li",
             tag("a", shown(entry), href=f"#{anchor(entry)}"),
-            f": {FINDINGS[entry.finding]}, {distance(entry.effect)} from retrained models",
+            f": {'differs, ' if entry.finding == 'differs' else ''}{distance(entry.effect)} from retrained models",
         )
         for entry in sorted(told, key=lambda entry: entry.finding != "remembers")
     ]
@@ -124,7 +123,7 @@ def limits(audit: Audit, models: str | None) -> Markup:
     return section("What this audit cannot say", "limits", *parts)
 
 
-def made(audit: Audit, command: str | None) -> list[Markup]:
+def made(audit: Audit, command: str | None) -> Markup:
     """How the audit was made, and how to make it again."""
     config, here = audit.config, audit.environment
     total = config["retrained"] + config["trained"] + config["shadows"]
@@ -150,14 +149,12 @@ def made(audit: Audit, command: str | None) -> list[Markup]:
         tag("summary", "Every figure of this page as JSON"),
         tag("pre", json.dumps(document, allow_nan=False)),
     )
-    return [section("How it was made", "made", *parts, numbers)]
+    return section("How it was made", "made", *parts, numbers)
 
 
 def _recipe(recipe: dict[str, object]) -> str:
-    told = {
-        key.replace("_", " "): value for key, value in recipe.items() if value not in (None, False) and key != "seed"
-    }
-    return ", ".join(key if value is True else f"{key} {value}" for key, value in told.items())
+    told = {key: value for key, value in recipe.items() if value is not None and value is not False and key != "seed"}
+    return ", ".join(key if value is True else f"{key} {value}" for key, value in told.items()).replace("_", " ")
 
 
 def paper(audit: Audit) -> list[Markup]:

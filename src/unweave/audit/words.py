@@ -110,7 +110,8 @@ def effect(value: float | None) -> str:
         return "–"
     if abs(value) >= 1000:
         return "over +1000" if value > 0 else "below −1000"
-    return f"{value:+.1f}".replace("-", "−")
+    told = f"{value:+.1f}"
+    return "0.0" if float(told) == 0 else told.replace("-", "−")
 
 
 def distance(value: float | None) -> str:
@@ -139,9 +140,10 @@ def explain_verdict(audit: Audit) -> tuple[str, str]:
         differs = found.count("differs")
         more = f" {differs} more {_find(differs)} it unlike retrained models." if differs else ""
         seen = found.count("remembers")
+        some = f"All {able}" if seen == able > 1 else f"{seen} of the {able}"
+        takes = "takes" if seen == 1 else "take"
         return headline, (
-            f"{seen} of the {able} tests that can tell still {'takes' if seen == 1 else 'take'} the model for one that "
-            f"saw the deleted data.{more}"
+            f"{some} tests that can tell still {takes} the model for one that saw the deleted data.{more}{silent}"
         )
     if audit.verdict == "differs":
         count = found.count("differs")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from unweave._digest import tensor_digest
 from unweave.audit import Audit, audit as audit_runs, write_report
-from unweave.audit.words import FINDINGS, effect, explain_verdict, number, usual_range
+from unweave.audit.words import FINDINGS, GAP, effect, explain_verdict, number, usual_range
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
 from unweave.errors import RunError, UnweaveError
@@ -145,5 +145,6 @@ def _table(found: Audit) -> Table:
         power = f"{round(e.noticed * len(e.trained))} of {len(e.trained)}" if e.asks == "gone" else "–"
         values = (number(reading.value, e.unit) for reading in (e.before, e.after))
         told = Text(FINDINGS[e.finding], style=STYLES[e.finding])
-        table.add_row(e.name, *values, usual_range(e), e.unit, effect(e.effect), power, told)
+        usual = usual_range(e).replace(GAP, " ")
+        table.add_row(e.name, *values, usual, e.unit, effect(e.effect), power, told)
     return table
