@@ -205,9 +205,12 @@ def read(out: Path) -> dict[Key, Line]:
     return {key_of(line): line for line in lines}
 
 
-def write(out: Path, found: dict[Key, Line]) -> None:
-    """One line a trial or cell, in a fixed order; a file for each way of training and device."""
-    for way, device in sorted({key[:2] for key in found}):
+def write(out: Path, found: dict[Key, Line], ways: set[str], device: str) -> None:
+    """One line a trial or cell, in a fixed order; a file for each way of training and device.
+
+    Only the files of what is being measured: another process may be at work on the others.
+    """
+    for way in sorted(ways):
         lines = [json.dumps(found[key], allow_nan=False) for key in sorted(found, key=str) if key[:2] == (way, device)]
         (out / f"{way}-{device}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
@@ -260,7 +263,7 @@ def main() -> None:
             for done, (task, lines, calibration) in enumerate(pool.imap_unordered(measure, todo), start=1):
                 lines += [line for f in task.forget if (line := averaged(task, f, asked.seeds)) is not None]
                 found |= {key_of(line): line for line in lines}
-                write(asked.out, found)
+                write(asked.out, found, set(asked.ways.split(",")), asked.device)
                 with (asked.out / f"calibrations-{asked.device}.jsonl").open("a", encoding="utf-8") as file:
                     file.write(json.dumps(calibration) + "\n")
                 print(f"{done} of {len(todo)} trainings", flush=True)
