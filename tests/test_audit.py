@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import unweave as uw
-from unweave.audit.auditing import audit, conclude
+from unweave.audit.auditing import conclude
 from unweave.audit.case import Case, Size, build_case
 from unweave.audit.evidence import ALARM, Evidence
 from unweave.audit.examination import Examination, verdict_of
@@ -122,7 +122,7 @@ def test_a_request_that_leaves_no_trace_is_not_passed(demo: uw.Run) -> None:
     run = uw.train(build("gcn", data.num_features, data.num_classes), data, epochs=5)
     pair = data.edge_index[:, far[data.edge_index[0]]][:, 0]
     request = uw.Request(edges=[(int(pair.min()), int(pair.max()))])
-    case = build_case(data, request, Upbringing(run.model, run.recipe), Size(references=4, shadows=0))
+    case = build_case(data, request, Upbringing(run.model, run.recipe), Size(references=8, shadows=0))
     found = conclude(case, run.model, run.model, seed=0, quick=True, receipt=None, start=0.0)
     assert found.verdict == "cannot tell", str(found)
     assert "cannot tell" in found.sentence
@@ -133,7 +133,7 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run) -> None:
     request = uw.draw("nodes:0.1", demo.data)
     first = uw.Request(nodes=request.nodes[:5])
     after = demo.forget(first).forget(uw.Request(nodes=request.nodes[5:]), "retrain")
-    found = audit(demo, after, quick=True)
+    found = uw.audit(demo, after, quick=True)
     assert found.request == request
     assert found.receipt == after.receipts[-1]
     assert found.config["retrained"] == 8
@@ -146,8 +146,8 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run) -> None:
 def test_the_same_models_without_runs_give_the_same(demo: uw.Run) -> None:
     request = uw.draw("nodes:0.1", demo.data)
     after = demo.forget(request)
-    runs = audit(demo, after, quick=True)
-    models = audit(demo.model, after.model, data=demo.data, request=request, recipe=demo.recipe, quick=True)
+    runs = uw.audit(demo, after, quick=True)
+    models = uw.audit(demo.model, after.model, data=demo.data, request=request, recipe=demo.recipe, quick=True)
     assert models.evidence == runs.evidence
     assert models.receipt is None
 
@@ -158,7 +158,7 @@ def test_labels_of_test_nodes_change_nothing_but_the_final_score(demo: uw.Run) -
     other = demo.data.clone()
     other.y[other.test_mask] = (other.y[other.test_mask] + 1) % int(other.y.max() + 1)
     found, again = (
-        audit(demo.model, after.model, data=data, request=request, recipe=demo.recipe, quick=True)
+        uw.audit(demo.model, after.model, data=data, request=request, recipe=demo.recipe, quick=True)
         for data in (demo.data, other)
     )
     scores = ("calibration", "errors on test nodes")
@@ -185,12 +185,12 @@ def test_what_is_missing_is_asked_for(demo: uw.Run, change: dict[str, object], m
     request = uw.draw("nodes:0.1", demo.data)
     options = {"data": demo.data, "request": request, "recipe": demo.recipe} | change
     with pytest.raises(uw.UnweaveError, match=message):
-        audit(demo.model, demo.model, **options)  # type: ignore[arg-type]
+        uw.audit(demo.model, demo.model, **options)  # type: ignore[arg-type]
 
 
 def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
     one, two = (demo.forget(uw.draw("edges:0.05", demo.data, seed=s)) for s in (0, 1))
     with pytest.raises(uw.RequestError, match="does not go on from the first"):
-        audit(one, two)
+        uw.audit(one, two)
     with pytest.raises(uw.RequestError, match="no receipt"):
-        audit(demo, demo)
+        uw.audit(demo, demo)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from unweave.blocks import Blocks
 from unweave.errors import UnweaveError
 from unweave.losses import binary_cross_entropy, cross_entropy, squared_error, with_slope
-from unweave.memo import remembered
+from unweave.memo import derive, remembered
 from unweave.models import GAT, GCN, GIN, Shards
 from unweave.objective import Forward, Objective, duplicate, trained
 from unweave.solvers import random_like
@@ -231,7 +231,9 @@ def _doubled(objective: Objective) -> Objective:
 def _double(tensor: Tensor) -> Tensor:
     """The same numbers as doubles; features are mostly those of the request before."""
     with eagerly():
-        return tensor.double()
+        doubled = tensor.double()
+    derive(doubled, tensor)  # so that sparse features need not be found again
+    return doubled
 
 
 def _departure(objective: Objective, theta: Tensor) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph import MASKS, Region
 from unweave.losses import Loss, cross_entropy
+from unweave.memo import remembered
 
 __all__ = [
     "changed_outside",
@@ -64,14 +65,22 @@ def check_data(data: Data) -> None:
         raise DataError("data.train_mask selects no node; there is nothing that was trained on")
     for key in ("x", "edge_weight"):
         value = data.get(key)
-        for first in range(0, 0 if value is None else value.size(0), ROWS):  # a memory map is never looked at whole
-            rows = value[first : first + ROWS]
-            if not bool(torch.isfinite(rows).all()):
-                row = first + int((~torch.isfinite(rows)).reshape(rows.size(0), -1).any(dim=1).nonzero()[0])
-                raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
+        row = None if value is None else _first_not_finite(value)
+        if row is not None:
+            raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
     weight = data.get("edge_weight")
     if weight is not None and weight.size(0) != index.size(1):
         raise DataError(f"data.edge_weight has {weight.size(0)} entries for {index.size(1)} edges")
+
+
+@remembered
+def _first_not_finite(value: Tensor) -> int | None:
+    """The first row with a number that is not finite; a memory map is never looked at whole."""
+    for first in range(0, value.size(0), ROWS):
+        rows = value[first : first + ROWS]
+        if not bool(torch.isfinite(rows).all()):
+            return first + int((~torch.isfinite(rows)).reshape(rows.size(0), -1).any(dim=1).nonzero()[0])
+    return None
 
 
 def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:

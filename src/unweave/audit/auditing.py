@@ -1,7 +1,6 @@
 """Is it gone? A model that was made to forget, judged beside retrained models and beside such as saw the data."""
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ class Audit:
         able = [entry for entry in self.evidence if entry.powerful]
         tests = f"{len(able)} of {sum(e.asks == 'gone' for e in self.evidence)} tests that ask whether the data is gone"
         named = {
-            finding: ", ".join(e.name for e in self.evidence if e.finding == finding)
+            finding: "; ".join(e.name for e in self.evidence if e.finding == finding)
             for finding in ("remembers", "differs")
         }
         if self.verdict == "remembers":
@@ -114,7 +113,7 @@ class Audit:
         lines = [self.sentence, ""]
         for e in self.evidence:
             low, high = e.usual
-            usual = f"{'' if math.isinf(low) else f'{low:.3g} '}… {high:.3g}"
+            usual = f"{'' if e.side == 'above' else f'{low:.3g} '}… {high:.3g}"
             lines.append(
                 f"{e.name:<{width}}  {e.before.value:8.3g} → {e.after.value:<8.3g} retrained {usual:<18} "
                 f"{e.unit:<7} {e.finding}"

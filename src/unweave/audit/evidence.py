@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 __all__ = ["ALARM", "POWER", "Evidence", "Reading", "Side", "limits"]
 
@@ -68,7 +68,7 @@ def limits(
         return math.exp(low), math.exp(high)
     count = len(retrained)
     spread = stdev(retrained) * (1 + 1 / count) ** 0.5
-    wide = float(student.ppf(1 - alarm / (2 if side == "both" else 1), count - 1)) * spread
+    wide = float(stdtrit(count - 1, 1 - alarm / (2 if side == "both" else 1))) * spread
     middle = fmean(retrained)
     return (middle - wide if side == "both" else -math.inf), middle + wide
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["FALSE_POSITIVES", "Apart", "auc", "auc_interval", "hits_at"]
 
@@ -29,10 +28,17 @@ class Apart:
         return cls(inside if chosen is None else inside[chosen], scores[count:])
 
 
+def ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1; equal values share the mean of theirs."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    found: np.ndarray = (np.cumsum(count) - (count - 1) / 2)[place]
+    return found
+
+
 def auc(positive: np.ndarray, negative: np.ndarray) -> float:
     """The chance that a positive scores above a negative; ties count half."""
-    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
-    return float((ranks.sum() - len(positive) * (len(positive) + 1) / 2) / (len(positive) * len(negative)))
+    found = ranks(np.concatenate([positive, negative]))[: len(positive)]
+    return float((found.sum() - len(positive) * (len(positive) + 1) / 2) / (len(positive) * len(negative)))
 
 
 def hits_at(positive: np.ndarray, negative: np.ndarray, rate: float = FALSE_POSITIVES) -> float:
@@ -46,8 +52,8 @@ def auc_interval(positive: np.ndarray, negative: np.ndarray) -> tuple[float, flo
     """95 % interval of the area by the variance of DeLong et al. (Biometrics 1988); none for a single item."""
     if min(len(positive), len(negative)) < 2:
         return None, None
-    above = (rankdata(np.concatenate([positive, negative]))[: len(positive)] - rankdata(positive)) / len(negative)
-    below = (rankdata(np.concatenate([negative, positive]))[: len(negative)] - rankdata(negative)) / len(positive)
+    above = (ranks(np.concatenate([positive, negative]))[: len(positive)] - ranks(positive)) / len(negative)
+    below = (ranks(np.concatenate([negative, positive]))[: len(negative)] - ranks(negative)) / len(positive)
     spread = 1.96 * float(np.sqrt(above.var(ddof=1) / len(positive) + below.var(ddof=1) / len(negative)))
     middle = float(above.mean())
     return max(0.0, middle - spread), min(1.0, middle + spread)

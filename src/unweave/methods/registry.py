@@ -90,7 +90,9 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 def ready_for(method: str | Method, **kept: object) -> dict[str, Any]:
     """Of what a run keeps (``prepared``, ``checkpoints``), what a method, given by name, takes."""
-    takes = _METHODS[method].__dataclass_fields__ if isinstance(method, str) and method in available() else {}
+    if isinstance(method, str) and method not in _METHODS:
+        _load_entry_points()
+    takes = _METHODS[method].__dataclass_fields__ if isinstance(method, str) and method in _METHODS else {}
     return {name: value for name, value in kept.items() if name in takes and value is not None}
 
 
