@@ -23,7 +23,7 @@ from unweave.metrics import closed, gap, log_probabilities
 from unweave.prepared import Prepared
 from unweave.request import ALL, KINDS, Request
 from unweave.shape import shape_of
-from unweave.unlearning import Unlearned, unlearn
+from unweave.unlearning import Unlearned
 
 if TYPE_CHECKING:
     from unweave.run import Run
@@ -151,15 +151,5 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
 
 
 def _forget(run: "Run", request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
-    return unlearn(
-        run.model,
-        run.data,
-        request,
-        Rung.of(name, Kept(ready, run.checkpoints, run.recipe, trainer)),
-        weight_decay=run.recipe.weight_decay,
-        loss=run.loss,
-        forward=run.forward,
-        seed=run.recipe.seed,
-        allow_class_loss=True,
-        recipe=run.recipe,
-    )
+    how = Rung.of(name, Kept(ready, run.checkpoints, run.recipe, trainer))
+    return run._unlearn(request, how, allow_class_loss=True)

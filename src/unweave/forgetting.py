@@ -1,0 +1,164 @@
+"""Forget one request on a run: what is checked first, and what becomes of the rest of the run."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from unweave.bounded import bounded_objective
+from unweave.certificate import in_sequence
+from unweave.errors import MethodError
+from unweave.meter import Meter
+from unweave.methods import Method
+from unweave.methods.registry import ready_for
+from unweave.metrics import score_outputs
+from unweave.objective import Objective, decay_vector, flatten
+from unweave.prepared import WORN, Prepared
+from unweave.receipt import Receipt
+from unweave.remembering import STATES, began_anew
+from unweave.request import Request
+from unweave.streams import noted, outstanding, refuse_gone
+from unweave.unlearning import Unlearned
+from unweave.view import GraphView
+
+if TYPE_CHECKING:
+    from unweave.run import Run
+
+__all__ = ["asked", "forget"]
+
+
+def asked(
+    run: "Run", request: Request, method: str | Method | None, options: Mapping[str, Any], *, defer: bool, purge: bool
+) -> tuple[Request, str | Method, str]:
+    """What is to be done about a request, for :func:`forget` and for a plan of it.
+
+    Returns:
+        What earlier requests left of it; the method, where none is named the usual one; and a note of what was left
+        out, empty where nothing was.
+    """
+    method = _usual(run, defer) if method is None else method
+    _check_purge(purge, defer)
+    _check_trainer(run, method, options)
+    if not isinstance(request, Request) or not run.receipts:
+        return request, method, ""
+    left, note = outstanding(request, run.receipts)
+    if left is None:
+        raise refuse_gone(request, note)
+    return left, method, note
+
+
+def forget(
+    run: "Run",
+    request: Request,
+    method: str | Method | None,
+    *,
+    allow_class_loss: bool,
+    defer: bool,
+    memory_mib: float | None,
+    purge: bool,
+    options: Mapping[str, Any],
+) -> "Run":
+    """Carry out a request; see :meth:`unweave.Run.forget`."""
+    left, method, note = asked(run, request, method, options, defer=defer, purge=purge)
+    here = run if defer else run._verified(memory_mib)
+    how = {"allow_class_loss": allow_class_loss, "memory_mib": memory_mib, **options}
+    if here.prepared is not None and not defer and ready_for(method, prepared=here.prepared) and here._worn > WORN:
+        here = here.prepare(memory_mib=memory_mib)
+        told = here.prepared
+        assert told is not None
+        new = _carried_out(here, left, method, defer, purge, how)
+        last = _with_cost(new.receipts[-1], "prepare", told)
+        last = replace(last, details=last.details | {"prepared": f"anew for this request, {told.passes} passes"})
+        new = replace(new, receipts=(*new.receipts[:-1], last))
+    else:
+        new = _carried_out(here, left, method, defer, purge, how)
+    return noted(new, note) if note else new
+
+
+def _carried_out(
+    run: "Run", request: Request, method: str | Method, defer: bool, purge: bool, how: Mapping[str, Any]
+) -> "Run":
+    """A run that is ready for a request, after it."""
+    done = run._unlearn(request, method, defer=defer, **(run._ready_for(method) | dict(how)))
+    new = replace(
+        run,
+        model=done.model,
+        graph=done.graph,
+        metrics=_scores(run, done),
+        checkpoints=run.checkpoints if done.checkpoints is None else done.checkpoints,
+    )
+    anew = began_anew(done.checkpoints, done.receipt.details)
+    receipt, fresh = done.receipt, {"checkpoints": "training began anew on the remaining graph"} if anew else {}
+    if purge:
+        new = _purged(new, fresh, how["memory_mib"])
+        if new.prepared is not None:
+            receipt = _with_cost(receipt, "purge", new.prepared)
+            fresh["prepared"] = f"computed anew on the remaining graph, {new.prepared.passes} passes"
+    else:
+        new = replace(new, prepared=done.prepared if defer else _aged(run, done, how["memory_mib"]))
+    receipt = replace(receipt, remembers=[*receipt.remembers, *run._traces(vars(new), fresh)])
+    return replace(new, receipts=(*run.receipts, in_sequence(receipt, run.receipts)))
+
+
+def _purged(run: "Run", fresh: Mapping[str, str], memory_mib: float | None) -> "Run":
+    """A run that has forgotten, without what was made before that; what a purge makes anew is made anew."""
+    gone = [part.field for part in STATES if part.field not in fresh]
+    own: dict[str, Any] = {field: type(run).__dataclass_fields__[field].default for field in gone}
+    bare = replace(run, **own)
+    return bare if run.prepared is None else bare.prepare(memory_mib=memory_mib)
+
+
+def _usual(run: "Run", defer: bool) -> str:
+    """The method that is taken where none is named."""
+    if run.recipe.certify is not None and defer:
+        raise MethodError(
+            "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
+            "name method='gif' (--method gif) for a model that is not certified"
+        )
+    return "gif" if run.recipe.certify is None else "certified"
+
+
+def _check_purge(purge: bool, defer: bool) -> None:
+    if purge and defer:
+        raise MethodError(
+            "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred request "
+            "does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
+        )
+
+
+def _check_trainer(run: "Run", method: str | Method, options: Mapping[str, Any]) -> None:
+    """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
+    others = {name for state in run.checkpoints for name, _ in state.parts} - {"Adam"}
+    if method in ("retrain", "auto") and others and options.get("trainer") is None:
+        raise MethodError(
+            f"the checkpoints of this run were taken with {', '.join(sorted(others))}, not by our training, so its "
+            "recipe would train another model; pass the trainer= that made it (in Python)"
+        )
+
+
+def _scores(run: "Run", done: Unlearned) -> dict[str, float]:
+    if done.outputs is None:
+        return {}
+    labels = done.graph.labels if isinstance(done.graph, GraphView) else done.graph
+    return score_outputs(done.outputs, labels, run.loss)
+
+
+def _aged(run: "Run", done: Unlearned, memory_mib: float | None) -> Prepared | None:
+    """The prepared state for the new model: its curvature one request older, its gradient new."""
+    if run.prepared is None or done.prepared is not None:
+        return done.prepared
+    decay = decay_vector(done.model, run.recipe.weight_decay)
+    digest = done.receipt.parameters["digest_after"]
+    if memory_mib is not None:
+        rest = (run.recipe.weight_decay, run.loss, run.forward, Meter(decay.device), memory_mib)
+        blocks = bounded_objective(done.model, done.graph, *rest)
+        state = run.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
+        return replace(state, locality=blocks.locality)
+    objective = Objective(done.model, done.data, run.loss, decay, run.forward, Meter(done.data.x.device))
+    moved = run.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
+    return moved.on(done.data, run.loss, run.forward)
+
+
+def _with_cost(receipt: Receipt, phase: str, state: Prepared) -> Receipt:
+    """The receipt of a request for which the state was computed anew."""
+    seconds = receipt.seconds | {phase: state.seconds, "total": receipt.seconds["total"] + state.seconds}
+    return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes)
