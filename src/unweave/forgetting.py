@@ -13,8 +13,8 @@ from unweave.methods.registry import ready_for
 from unweave.metrics import score_outputs
 from unweave.objective import Objective, decay_vector, flatten
 from unweave.prepared import WORN, Prepared
-from unweave.receipt import Receipt
-from unweave.remembering import STATES, began_anew
+from unweave.purging import check_purge, with_cost
+from unweave.remembering import began_anew
 from unweave.request import Request
 from unweave.streams import noted, outstanding, refuse_gone
 from unweave.unlearning import Unlearned
@@ -36,13 +36,13 @@ def asked(
         out, empty where nothing was.
     """
     method = _usual(run, defer) if method is None else method
-    _check_purge(purge, defer)
+    check_purge(purge, defer)
     _check_trainer(run, method, options)
     if not isinstance(request, Request) or not run.receipts:
         return request, method, ""
     left, note = outstanding(request, run.receipts)
     if left is None:
-        raise refuse_gone(request, note)
+        raise refuse_gone(request, note, purge=purge)
     return left, method, note
 
 
@@ -65,18 +65,17 @@ def forget(
         here = here.prepare(memory_mib=memory_mib)
         told = here.prepared
         assert told is not None
-        new = _carried_out(here, left, method, defer, purge, how)
-        last = _with_cost(new.receipts[-1], "prepare", told)
+        new = _carried_out(here, left, method, defer, how)
+        last = with_cost(new.receipts[-1], "prepare", told)
         last = replace(last, details=last.details | {"prepared": f"anew for this request, {told.passes} passes"})
         new = replace(new, receipts=(*new.receipts[:-1], last))
     else:
-        new = _carried_out(here, left, method, defer, purge, how)
+        new = _carried_out(here, left, method, defer, how)
+    new = new.purge(memory_mib=memory_mib) if purge else new
     return noted(new, note) if note else new
 
 
-def _carried_out(
-    run: "Run", request: Request, method: str | Method, defer: bool, purge: bool, how: Mapping[str, Any]
-) -> "Run":
+def _carried_out(run: "Run", request: Request, method: str | Method, defer: bool, how: Mapping[str, Any]) -> "Run":
     """A run that is ready for a request, after it."""
     done = run._unlearn(request, method, defer=defer, **(run._ready_for(method) | dict(how)))
     new = replace(
@@ -86,25 +85,11 @@ def _carried_out(
         metrics=_scores(run, done),
         checkpoints=run.checkpoints if done.checkpoints is None else done.checkpoints,
     )
+    new = replace(new, prepared=done.prepared if defer else _aged(run, done, how["memory_mib"]))
     anew = began_anew(done.checkpoints, done.receipt.details)
-    receipt, fresh = done.receipt, {"checkpoints": "training began anew on the remaining graph"} if anew else {}
-    if purge:
-        new = _purged(new, fresh, how["memory_mib"])
-        if new.prepared is not None:
-            receipt = _with_cost(receipt, "purge", new.prepared)
-            fresh["prepared"] = f"computed anew on the remaining graph, {new.prepared.passes} passes"
-    else:
-        new = replace(new, prepared=done.prepared if defer else _aged(run, done, how["memory_mib"]))
-    receipt = replace(receipt, remembers=[*receipt.remembers, *run._traces(vars(new), fresh)])
+    fresh = {"checkpoints": "training began anew on the remaining graph"} if anew else {}
+    receipt = replace(done.receipt, remembers=[*done.receipt.remembers, *run._traces(vars(new), fresh)])
     return replace(new, receipts=(*run.receipts, in_sequence(receipt, run.receipts)))
-
-
-def _purged(run: "Run", fresh: Mapping[str, str], memory_mib: float | None) -> "Run":
-    """A run that has forgotten, without what was made before that; what a purge makes anew is made anew."""
-    gone = [part.field for part in STATES if part.field not in fresh]
-    own: dict[str, Any] = {field: type(run).__dataclass_fields__[field].default for field in gone}
-    bare = replace(run, **own)
-    return bare if run.prepared is None else bare.prepare(memory_mib=memory_mib)
 
 
 def _usual(run: "Run", defer: bool) -> str:
@@ -115,14 +100,6 @@ def _usual(run: "Run", defer: bool) -> str:
             "name method='gif' (--method gif) for a model that is not certified"
         )
     return "gif" if run.recipe.certify is None else "certified"
-
-
-def _check_purge(purge: bool, defer: bool) -> None:
-    if purge and defer:
-        raise MethodError(
-            "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred request "
-            "does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
-        )
 
 
 def _check_trainer(run: "Run", method: str | Method, options: Mapping[str, Any]) -> None:
@@ -156,9 +133,3 @@ def _aged(run: "Run", done: Unlearned, memory_mib: float | None) -> Prepared | N
     objective = Objective(done.model, done.data, run.loss, decay, run.forward, Meter(done.data.x.device))
     moved = run.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
     return moved.on(done.data, run.loss, run.forward)
-
-
-def _with_cost(receipt: Receipt, phase: str, state: Prepared) -> Receipt:
-    """The receipt of a request for which the state was computed anew."""
-    seconds = receipt.seconds | {phase: state.seconds, "total": receipt.seconds["total"] + state.seconds}
-    return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 __all__ = [
     "BEFORE",
     "STATES",
+    "UNPURGED",
     "State",
     "Trace",
     "began_anew",
@@ -22,6 +23,7 @@ __all__ = [
 
 Trace = dict[str, str]
 BEFORE = "the run before"
+UNPURGED = "the run before the purge"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class State:
     what: str
     kept: str
     anew: bool = False
+
+    @property
+    def where(self) -> str:
+        """Its place, as a receipt names it."""
+        return ", ".join(self.files)
 
 
 STATES = (
@@ -83,14 +90,13 @@ def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[st
     found = []
     for part in STATES:
         had, has = bool(before.get(part.field)), bool(after.get(part.field))
-        where = ", ".join(part.files)
         what = part.what + _epochs((after if has else before).get(part.field))
         if has and part.field in fresh:
-            found.append(trace(what, where, "rewritten", fresh[part.field]))
+            found.append(trace(what, part.where, "rewritten", fresh[part.field]))
         elif has:
-            found.append(trace(what, where, "kept", part.kept))
+            found.append(trace(what, part.where, "kept", part.kept))
         elif had:
-            found.append(trace(what, where, "purged", "removed"))
+            found.append(trace(what, part.where, "purged", "removed"))
     return found
 
 
@@ -111,9 +117,10 @@ def outside(name: str | None, receipt: int, run: str | None) -> list[Trace]:
     ]
 
 
-def replaced(traces: Sequence[Trace]) -> list[Trace]:
-    """The same, in a run that took the place of the one before."""
-    return [t | {"state": "purged", "why": "replaced by this one"} if t["what"] == BEFORE else t for t in traces]
+def replaced(traces: Sequence[Trace], run: str) -> list[Trace]:
+    """The same, in a run that took the place of the one before, in the folder ``run``."""
+    gone = {"state": "purged", "why": "replaced by this one"}
+    return [t | gone if t["what"] in (BEFORE, UNPURGED) and t["where"] == run else t for t in traces]
 
 
 def began_anew(checkpoints: Sequence[object] | None, details: Mapping[str, Any]) -> bool:

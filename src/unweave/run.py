@@ -31,6 +31,7 @@ from unweave.metrics import score
 from unweave.objective import Forward, Objective, call, decay_vector, flatten
 from unweave.planning import Plan, plan
 from unweave.prepared import Prepared, prepare
+from unweave.purging import purge
 from unweave.receipt import Receipt
 from unweave.remembering import Trace, fates, outside, replaced
 from unweave.request import Request
@@ -121,12 +122,23 @@ class Run:
             defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
                 what it was worth. Requests that are pending are verified before one that is not deferred.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
-            purge: Leave nothing else in the run that was made with what is removed: checkpoints go, unless training
-                began anew, and a prepared state is computed anew on the remaining graph.
+            purge: Leave nothing else in the run that was made with what is removed (:meth:`purge`).
             **options: Options of the method.
         """
         given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
         return forget(self, request, method, **given, purge=purge, options=options)
+
+    def purge(self, *, memory_mib: float | None = None) -> "Run":
+        """A new run that keeps nothing, beside the model, that was made with what it has forgotten.
+
+        Checkpoints and calibration go, unless training began anew with the last request, and a prepared state is
+        computed anew on the remaining graph. The last receipt says so, and has the cost. Requests that are pending are
+        verified first. A run that has nothing to purge, or has forgotten nothing, is returned as it is.
+
+        Args:
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
+        """
+        return purge(self, memory_mib)
 
     def plan(
         self,
@@ -186,7 +198,7 @@ class Run:
             batch: Carry all of them out as one request.
             out: A folder, written whole after each request in place of what it holds: what was done is not lost.
             progress: Called with (requests done, requests).
-            **options: As for :meth:`forget`.
+            **options: As for :meth:`forget`; ``purge`` once, when all of them are carried out.
         """
         return forget_all(self, requests, method, batch=batch, out=out, progress=progress, **options)
 
@@ -351,8 +363,8 @@ class Run:
         """This run as a folder will hold it: its receipts know whether the run before is replaced."""
         if self.origin is None or Path(path).resolve() != self.origin[0].resolve():
             return self
-        old, new = self.receipts[: self.origin[1]], self.receipts[self.origin[1] :]
-        return replace(self, receipts=(*old, *(replace(r, remembers=replaced(r.remembers)) for r in new)))
+        here = str(self.origin[0])
+        return replace(self, receipts=tuple(replace(r, remembers=replaced(r.remembers, here)) for r in self.receipts))
 
     @classmethod
     def open(
