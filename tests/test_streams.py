@@ -154,6 +154,7 @@ def test_what_is_left_adds_up_until_the_ladder_climbs() -> None:
     sure = climbed.forget(uw.Request(edges=[edges[3]]), "auto", at_least=0.97)
     assert sure.receipts[-1].details["rung"] == "retrain"
     assert sure.standing == Standing()
+    assert [c.epoch for c in sure.checkpoints] == [c.epoch for c in run.checkpoints], "it can replay as before"
     assert plain.forget(uw.Request(edges=[edges[3]]), "retrain").standing == Standing()
 
 

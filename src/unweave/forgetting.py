@@ -14,7 +14,6 @@ from unweave.metrics import score_outputs
 from unweave.objective import Objective, decay_vector, flatten
 from unweave.prepared import WORN, Prepared
 from unweave.purging import check_purge, with_cost
-from unweave.remembering import began_anew
 from unweave.request import Request
 from unweave.streams import noted, outstanding, refuse_gone
 from unweave.unlearning import Unlearned
@@ -86,8 +85,7 @@ def _carried_out(run: "Run", request: Request, method: str | Method, defer: bool
         checkpoints=run.checkpoints if done.checkpoints is None else done.checkpoints,
     )
     new = replace(new, prepared=done.prepared if defer else _aged(run, done, how["memory_mib"]))
-    anew = began_anew(done.checkpoints, done.receipt.details)
-    fresh = {"checkpoints": "training began anew on the remaining graph"} if anew else {}
+    fresh = {"checkpoints": "training began anew on the remaining graph"} if done.anew else {}
     receipt = replace(done.receipt, remembers=[*done.receipt.remembers, *run._traces(vars(new), fresh)])
     return replace(new, receipts=(*run.receipts, in_sequence(receipt, run.receipts)))
 

@@ -14,7 +14,6 @@ __all__ = [
     "UNPURGED",
     "State",
     "Trace",
-    "began_anew",
     "fates",
     "outside",
     "replaced",
@@ -121,16 +120,6 @@ def replaced(traces: Sequence[Trace], run: str) -> list[Trace]:
     """The same, in a run that took the place of the one before, in the folder ``run``."""
     gone = {"state": "purged", "why": "replaced by this one"}
     return [t | gone if t["what"] in (BEFORE, UNPURGED) and t["where"] == run else t for t in traces]
-
-
-def began_anew(checkpoints: Sequence[object] | None, details: Mapping[str, Any]) -> bool:
-    """Whether a method trained from the start, so that nothing of it goes back to what was removed.
-
-    Args:
-        checkpoints: The states of training that it gave, ``None`` where it left those there were.
-        details: What it says of itself.
-    """
-    return checkpoints is not None and details.get("resumed_at", 0 if not checkpoints else None) == 0
 
 
 def _epochs(value: object) -> str:

@@ -110,7 +110,7 @@ class Run:
         """A new run in which the model has forgotten; this one stays as it is.
 
         A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, unless the
-        method trains: ``replay`` puts new ones in the place of those it passes, and ``retrain`` leaves none. The
+        method trains: ``replay`` puts new ones in the place of those it passes, and ``retrain`` of all of them. The
         receipt says of each part of the run whether it still remembers what was removed (``remembers``). What earlier
         requests took already is left out, with a note in the receipt.
 
