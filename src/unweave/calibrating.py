@@ -16,6 +16,7 @@ from unweave.calibration import FACTORS, Calibration, Deletion, Figures, at_fact
 from unweave.checkpoints import Trainer
 from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
 from unweave.fitting import Progress
+from unweave.forgetting import check_trainer
 from unweave.graph import distinct_edges, is_undirected
 from unweave.losses import cross_entropy
 from unweave.methods.rungs import RETRAIN, Kept, Rung, rungs_of
@@ -82,6 +83,7 @@ def calibrate(
     found = run.calibration if run.calibration is not None and run.calibration.parameters == parameters else None
     seed = seed if seed is not None else 0 if found is None else found.seed
     _check(run, deletions, seed)
+    check_trainer(run, trainer)
     assert run.prepared is not None
     if found is not None and found.seed != seed:
         raise MethodError(

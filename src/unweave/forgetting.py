@@ -22,7 +22,10 @@ from unweave.view import GraphView
 if TYPE_CHECKING:
     from unweave.run import Run
 
-__all__ = ["asked", "forget"]
+__all__ = ["asked", "check_trainer", "forget"]
+
+REPEATS = ("auto", "gif-replay", "replay", "retrain")
+"""Methods that repeat the training, or some of it."""
 
 
 def asked(
@@ -36,7 +39,8 @@ def asked(
     """
     method = _usual(run, defer) if method is None else method
     check_purge(purge, defer)
-    _check_trainer(run, method, options)
+    if method in REPEATS:
+        check_trainer(run, options.get("trainer"))
     if not isinstance(request, Request) or not run.receipts:
         return request, method, ""
     left, note = outstanding(request, run.receipts)
@@ -100,13 +104,14 @@ def _usual(run: "Run", defer: bool) -> str:
     return "gif" if run.recipe.certify is None else "certified"
 
 
-def _check_trainer(run: "Run", method: str | Method, options: Mapping[str, Any]) -> None:
+def check_trainer(run: "Run", trainer: object) -> None:
     """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
     others = {name for state in run.checkpoints for name, _ in state.parts} - {"Adam"}
-    if method in ("retrain", "auto") and others and options.get("trainer") is None:
+    if others and trainer is None:
         raise MethodError(
-            f"the checkpoints of this run were taken with {', '.join(sorted(others))}, not by our training, so its "
-            "recipe would train another model; pass the trainer= that made it (in Python)"
+            f"this run was trained by a loop of its own: its checkpoints were taken with {', '.join(sorted(others))}, "
+            "so that its recipe would train another model. In Python pass the trainer= that made it, to Run.forget or "
+            "Run.calibrate; the command line cannot call it, and has methods that do not train (--method gif)"
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from unweave.errors import EmptyRequestError, RequestError, UnweaveError
 from unweave.fitting import Progress
-from unweave.graph import is_undirected
+from unweave.graph import canonical, is_undirected, named_edges
 from unweave.methods import Method
 from unweave.purging import check_purge
 from unweave.receipt import Receipt
@@ -93,6 +93,7 @@ def forget_all(
         raise RequestError(f"requests must be one unweave.Request or more, got {wrong if requests else 'none'}")
     if batch:
         requests = [Request.merged(requests, undirected=is_undirected(run.data))]
+    _check_all(run, requests)
     purge = bool(options.pop("purge", False))
     check_purge(purge, bool(options.get("defer")))
     for number, request in enumerate(requests, start=1):
@@ -116,6 +117,19 @@ def forget_all(
         if progress is not None:
             progress(number, len(requests))
     return run
+
+
+def _check_all(run: "Run", requests: Sequence[Request]) -> None:
+    """Refuse a stream where one of its requests names what never was in the graph, before the first is carried out."""
+    data = run.data
+    undirected = is_undirected(data)
+    for number, request in enumerate(requests, start=1):
+        left, _ = outstanding(request, run.receipts)
+        try:
+            if left is not None:
+                named_edges(data, canonical(left, data, undirected), undirected)
+        except RequestError as error:
+            raise _told(error, number, len(requests), None) from error
 
 
 def _told(error: UnweaveError, number: int, total: int, out: str | Path | None) -> UnweaveError:

@@ -249,11 +249,15 @@ def test_after_retraining_there_are_checkpoints_as_before(own: uw.Run) -> None:
 def test_states_that_replay_could_not_go_on_with_are_not_kept(own: uw.Run) -> None:
     run = train(checkpoints=(0.5,))
     request = uw.draw("edges:0.1", run.data)
+
+    def no_defaults(model: nn.Module, data: Data, state: uw.Checkpoint | None, stop: int) -> uw.Checkpoint:
+        return sgd(model, data, state, stop)
+
     for options in ({"epochs": 30}, {"lr": 0.1}, {"disturbed": 0.001}):
         assert run.forget(request, "retrain", **options).checkpoints == ()
     plain = own.forget(request, "retrain", trainer=lambda model, data, lr=0.2: sgd(model, data))
     shorter = own.forget(request, "retrain", trainer=lambda model, data, start=None, until=18: sgd(model, data))
-    needed = own.forget(request, "retrain", trainer=lambda m, d, state, stop: sgd(m, d, state, stop))
+    needed = own.forget(request, "retrain", trainer=no_defaults)
     assert plain.checkpoints == shorter.checkpoints == ()
     assert [c.epoch for c in needed.checkpoints] == [10, 16]
     assert same(plain.model, needed.model)
@@ -294,7 +298,7 @@ def _forgetful(model: nn.Module, data: Data, start: uw.Checkpoint | None = None,
         (lambda *_: None, "returned NoneType"),
         (lambda model, data, start, until: sgd(model, data, start, 20), "until epoch 16 and returned that of epoch 20"),
         ("sgd", "trainer must be a function"),
-        (None, "taken with SGD, StepLR and is to be restored into Adam; use the trainer="),
+        (None, "taken with SGD, StepLR, .* pass the trainer="),
     ],
 )
 def test_a_trainer_that_does_not_is_refused(own: uw.Run, trainer: Callable[..., Any], says: str) -> None:
