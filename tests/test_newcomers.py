@@ -2,14 +2,17 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from tests.methods.test_auto import calibrated
+from unweave.cli.calibrate import _gain, _table
 from unweave.testing import small_graph
 
 
@@ -32,16 +35,67 @@ def test_a_plan_chooses_as_forgetting_does(run: uw.Run) -> None:
         known.plan(request, "auto", budget=0.01)
 
 
+def test_the_gain_of_a_calibration_is_that_of_the_rung_that_auto_takes(run: uw.Run) -> None:
+    for better, taken in ((0.503, "gif"), (0.6, "replay(share=0.5)")):  # alike, the cheaper one is taken
+        closed = {"gif(steps=1)": 0.2, "gif": 0.5, "replay(share=0.5)": better}
+        cost = {"gif(steps=1)": 0.03, "gif": 0.05, "replay(share=0.5)": 0.1}
+        known = replace(run, calibration=calibrated(closed, cost))
+        assert f"--method auto takes {taken}, believed to close 0." in _gain(known)
+        assert "saves 9" in _gain(known)
+        assert known.plan(uw.draw("edges:0.01", run.data), "auto").how.startswith(taken + ":")
+    harmful = calibrated({"gif": -20.0, "replay(share=0.5)": -0.1}, {"gif": 0.05, "replay(share=0.5)": 0.1})
+    assert _gain(replace(run, calibration=harmful)).startswith("none for 1% of the edges: within the budget no rung")
+    text = StringIO()
+    Console(file=text, width=120).print(_table(harmful))
+    assert "< -10 < -10 < -10 < -10" in text.getvalue()
+    assert "-0.1" in text.getvalue()
+
+
+def test_a_calibration_from_before_retraining_says_so(tmp_path: Path) -> None:
+    data = uw.load("demo")
+    model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
+    run = uw.train(model, data, epochs=20, checkpoints=(0.5,)).prepare()
+    closed, cost = {"gif": 0.9, "replay(share=0.5)": 0.95}, {"gif": 0.05, "replay(share=0.5)": 0.5}
+    run = replace(run, calibration=calibrated(closed, cost))
+    for again in ({"method": "retrain"}, {"method": "replay", "share": 1}, {"method": "auto", "at_least": 1.0}):
+        retrained = run.forget(uw.draw("edges:0.01", data), **again)
+        assert retrained.standing.requests == 0
+        later = retrained.forget(uw.draw("nodes:0.01", retrained.data), "auto", budget=0.6)
+        assert "2 requests ago" not in str(later.receipts[-1].verdict)
+        words = "simulated deletions, 1 request ago, on the model before it was retrained by the same recipe"
+        assert words in str(later.receipts[-1].verdict)
+    plain = run.forget(uw.draw("edges:0.01", data), "gif")
+    after = plain.forget(uw.draw("nodes:0.01", plain.data), "auto", budget=0.6)
+    assert "simulated deletions, 1 request ago; held back" in str(after.receipts[-1].verdict)
+    path = later.save(tmp_path / "run")
+    assert "deletions, 2 requests ago, on the model before it was retrained" in unweave("show", path).stdout
+    told = json.loads(unweave("show", path, "--json").stdout)["calibration"]
+    assert told == {"deletions": 20, "requests_ago": 2, "retrained_since": True}
+
+
 def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:
     model = uw.models.GCN(8, 3, hidden=8)
     state = uw.Checkpoint.take(10, model, torch.optim.SGD(model.parameters(), lr=0.1))
     own, request = replace(run, checkpoints=(state,)), uw.draw("edges:0.05", run.data)
-    for method in ("retrain", "auto"):
+    for method in ("retrain", "auto", "replay", "gif-replay"):
         with pytest.raises(uw.MethodError, match="taken with SGD"):
             own.forget(request, method)
         with pytest.raises(uw.MethodError, match="taken with SGD"):
             own.plan(request, method)
+    with pytest.raises(uw.MethodError, match="taken with SGD"):
+        own.calibrate(1)
     assert own.forget(request).receipts[-1].method["name"] == "gif"
+
+
+def test_the_command_line_cannot_repeat_a_training_of_ones_own(tmp_path: Path) -> None:
+    data = uw.load("demo")
+    model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
+    state = uw.Checkpoint.take(3, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    path = uw.Run(model.eval(), data, uw.Recipe(epochs=5), {}, checkpoints=(state,)).save(tmp_path / "run")
+    told = unweave("calibrate", path, "--deletions", 1)
+    refused(told, "trained by a loop of its own")
+    refused(told, "the command line cannot call it, and has methods that do not train (--method gif)")
+    assert uw.Run.open(path).calibration is None
 
 
 def test_a_certified_run_says_when_its_model_is_not(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.folder import PARTS, STATE
 from unweave.objective import flatten
-from unweave.remembering import BEFORE, STATES
+from unweave.remembering import BEFORE, STATES, UNPURGED
 from unweave.testing import small_graph
 
 EPOCHS = 20
@@ -63,7 +63,7 @@ def test_without_a_purge_the_receipt_says_what_is_kept(run: uw.Run, method: str)
     after = run.forget(uw.draw("edges:0.1", run.data), method)
     assert states(after) == {
         "the prepared state": "kept",
-        "the checkpoints": "purged" if method == "retrain" else "kept",
+        "the checkpoints": "rewritten" if method == "retrain" else "kept",
         BEFORE: "kept",
         "the graph": "kept",
         "the request": "kept",
@@ -71,7 +71,7 @@ def test_without_a_purge_the_receipt_says_what_is_kept(run: uw.Run, method: str)
     assert all(trace[key] for trace in after.receipts[-1].remembers for key in ("what", "where", "why"))
 
 
-@pytest.mark.parametrize("method", ["gif", "finetune", "retrain", "replay"])
+@pytest.mark.parametrize("method", ["gif", "finetune", "replay"])
 def test_a_purge_leaves_nothing_that_was_made_before(run: uw.Run, method: str, tmp_path: Path) -> None:
     after = run.forget(uw.draw("nodes:0.1", run.data), method, purge=True)
     assert after.checkpoints == ()
@@ -126,11 +126,13 @@ def test_after_a_purge_no_file_depends_on_what_was_removed(tmp_path: Path) -> No
 
 
 def test_checkpoints_of_a_training_that_began_anew_are_no_trace(run: uw.Run) -> None:
-    after = run.forget(uw.draw("edges:0.1", run.data), "replay", share=1, purge=True)
-    assert states(after)["the checkpoints"] == "rewritten"
-    again = train(after.data)
-    for here, there in zip(after.checkpoints, again.checkpoints, strict=True):
-        assert all(torch.equal(here.model[name], there.model[name]) for name in here.model)
+    for method, options in (("replay", {"share": 1}), ("retrain", {})):
+        after = run.forget(uw.draw("edges:0.1", run.data), method, purge=True, **options)
+        assert states(after)["the checkpoints"] == "rewritten"
+        again = train(after.data)
+        assert torch.equal(flatten(after.model), flatten(again.model))
+        for here, there in zip(after.checkpoints, again.checkpoints, strict=True):
+            assert all(torch.equal(here.model[name], there.model[name]) for name in here.model)
 
 
 def test_what_a_purge_cost_is_in_the_receipt(run: uw.Run) -> None:
@@ -254,3 +256,76 @@ def test_in_python_the_run_before_is_replaced_in_its_own_folder_only(folder: Pat
     once.forget(uw.draw("edges:0.05", once.data, seed=3)).save(path, overwrite=True)
     found = [trace for receipt in uw.Run.open(path).receipts for trace in receipt.remembers if trace["what"] == BEFORE]
     assert [trace["state"] for trace in found] == ["purged", "purged"]
+
+
+def test_a_stream_is_purged_where_nothing_of_its_last_request_is_left(run: uw.Run) -> None:
+    zero = next(n for n in run.data.train_mask.nonzero().flatten().tolist() if n > 2)
+    data = run.data.clone()
+    data.x[zero] = 0
+    other = train(data)
+    gone, empty = uw.Request(labels=[0]), uw.Request(features={zero: [1]})
+    for last in (gone, empty):
+        after = other.forget_all([uw.Request(nodes=[0]), last], "gif", purge=True)
+        assert len(after.receipts) == 1
+        assert states(after)["the checkpoints"] == "purged"
+        assert states(after)["the prepared state"] == "rewritten"
+        assert after.checkpoints == ()
+
+
+def test_a_stream_that_was_done_before_is_purged_when_it_is_asked_for(run: uw.Run, tmp_path: Path) -> None:
+    requests = [uw.Request(nodes=[0]), uw.Request(nodes=[1])]
+    done = run.forget_all(requests, "gif")
+    path = done.save(tmp_path / "a")
+    opened = uw.Run.open(path, data=small_graph())
+    after = opened.forget_all(requests, "gif", purge=True, out=tmp_path / "b")
+    assert states(after)["the checkpoints"] == "purged"
+    assert states(after)["the prepared state"] == "rewritten"
+    assert after.prepared is not None
+    assert after.receipts[-1].passes == done.receipts[-1].passes + after.prepared.passes
+    assert after.receipts[0].remembers == done.receipts[0].remembers
+    written = uw.Run.open(tmp_path / "b", data=small_graph())
+    assert written.checkpoints == ()
+    assert {"state": "kept", "where": str(path)}.items() <= by_name(written)[UNPURGED].items(), "a still has them"
+
+    opened.forget_all(requests, "gif", purge=True, out=path)
+    assert by_name(uw.Run.open(path, data=small_graph()))[UNPURGED]["state"] == "purged"
+    assert not list(path.glob("checkpoints*"))
+
+
+def by_name(run: uw.Run) -> dict[str, dict[str, str]]:
+    return {trace["what"]: trace for trace in run.receipts[-1].remembers}
+
+
+def test_a_purge_on_its_own_is_the_purge_of_a_request(run: uw.Run) -> None:
+    request = uw.draw("edges:0.1", run.data)
+    for how in ({"method": "finetune"}, {"method": "replay", "share": 1}):
+        at_once, later = run.forget(request, purge=True, **how), run.forget(request, **how).purge()
+        assert later.receipts[-1].remembers == at_once.receipts[-1].remembers
+        assert later.receipts[-1].passes == at_once.receipts[-1].passes
+        assert [c.epoch for c in later.checkpoints] == [c.epoch for c in at_once.checkpoints]
+        assert later.purge() is later, "there is nothing left to purge"
+    assert run.purge() is run, "nothing was forgotten"
+
+
+def test_a_deferred_request_is_verified_before_it_is_purged(run: uw.Run) -> None:
+    after = run.forget(uw.draw("edges:0.02", run.data), defer=True).purge()
+    assert after.pending == 0
+    assert after.receipts[-1].verified
+    assert states(after)["the prepared state"] == "rewritten"
+    with pytest.raises(uw.MethodError, match=r"leave defer \(--defer\) out"):
+        run.forget_all([uw.Request(nodes=[0]), uw.Request(nodes=[1])], "gif", defer=True, purge=True)
+
+
+def test_the_command_line_purges_where_nothing_is_left_to_forget(folder: Path, tmp_path: Path) -> None:
+    stream, single = tmp_path / "all.jsonl", tmp_path / "one.json"
+    stream.write_text('{"nodes": [3]}\n')
+    single.write_text('{"nodes": [3]}')
+    path = tmp_path / "a"
+    assert unweave("forget", folder / "a", "--request", stream, "--out", path).exit_code == 0
+    again = ("forget", path, "--purge", "--out", path, "--overwrite", "--request")
+    refused(unweave(*again, single), "to purge the run all the same")
+    said = unweave(*again, stream).stdout
+    assert said.startswith("Nothing    was done")
+    assert "Purged     the checkpoints of epoch 5" in said
+    assert f"the run before the purge ({path}): replaced by this one" in said
+    assert uw.Run.open(path).checkpoints == ()

@@ -110,6 +110,27 @@ def test_what_never_was_there_is_still_refused(minimum: uw.Run) -> None:
         after.forget_all([], "gif")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (uw.Request(nodes=[1000]), "nodes: 1000 is not in the graph"),
+        (uw.Request(edges=[(0, 0)]), "edges: .* not in the graph"),
+        (uw.Request(features={1: [99]}), "column 99 of node 1 is out of range"),
+        (uw.Request(labels=[-1]), "labels: -1 is not in the graph"),
+        (uw.Request(edges=[(1, 2), (2, 1)]), "named in both directions"),
+    ],
+)
+def test_all_requests_are_checked_before_the_first_is_carried_out(
+    minimum: uw.Run, tmp_path: Path, wrong: uw.Request, says: str
+) -> None:
+    seen: list[object] = []
+    stream = [uw.Request(nodes=[4]), uw.Request(labels=[4]), wrong]
+    with pytest.raises(uw.RequestError, match="request 3 of 3: .*" + says):
+        minimum.forget_all(stream, "gif", out=tmp_path / "run", progress=lambda *at: seen.append(at))
+    assert not seen
+    assert not list(tmp_path.iterdir()), "nothing was carried out"
+
+
 def test_a_request_of_which_nothing_is_left_is_noted_in_a_stream(minimum: uw.Run, tmp_path: Path) -> None:
     nodes, _ = some(minimum.data)
     stream = [
@@ -154,6 +175,7 @@ def test_what_is_left_adds_up_until_the_ladder_climbs() -> None:
     sure = climbed.forget(uw.Request(edges=[edges[3]]), "auto", at_least=0.97)
     assert sure.receipts[-1].details["rung"] == "retrain"
     assert sure.standing == Standing()
+    assert [c.epoch for c in sure.checkpoints] == [c.epoch for c in run.checkpoints], "it can replay as before"
     assert plain.forget(uw.Request(edges=[edges[3]]), "retrain").standing == Standing()
 
 

@@ -16,6 +16,7 @@ from unweave.calibration import FACTORS, Calibration, Deletion, Figures, at_fact
 from unweave.checkpoints import Trainer
 from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
 from unweave.fitting import Progress
+from unweave.forgetting import check_trainer
 from unweave.graph import distinct_edges, is_undirected
 from unweave.losses import cross_entropy
 from unweave.methods.rungs import RETRAIN, Kept, Rung, rungs_of
@@ -23,7 +24,7 @@ from unweave.metrics import closed, gap, log_probabilities
 from unweave.prepared import Prepared
 from unweave.request import ALL, KINDS, Request
 from unweave.shape import shape_of
-from unweave.unlearning import Unlearned, unlearn
+from unweave.unlearning import Unlearned
 
 if TYPE_CHECKING:
     from unweave.run import Run
@@ -82,6 +83,7 @@ def calibrate(
     found = run.calibration if run.calibration is not None and run.calibration.parameters == parameters else None
     seed = seed if seed is not None else 0 if found is None else found.seed
     _check(run, deletions, seed)
+    check_trainer(run, trainer)
     assert run.prepared is not None
     if found is not None and found.seed != seed:
         raise MethodError(
@@ -151,15 +153,5 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
 
 
 def _forget(run: "Run", request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
-    return unlearn(
-        run.model,
-        run.data,
-        request,
-        Rung.of(name, Kept(ready, run.checkpoints, run.recipe, trainer)),
-        weight_decay=run.recipe.weight_decay,
-        loss=run.loss,
-        forward=run.forward,
-        seed=run.recipe.seed,
-        allow_class_loss=True,
-        recipe=run.recipe,
-    )
+    how = Rung.of(name, Kept(ready, run.checkpoints, run.recipe, trainer))
+    return run._unlearn(request, how, allow_class_loss=True)

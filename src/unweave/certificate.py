@@ -10,25 +10,39 @@ what rounding may have hidden of it is added. For any other model there is no su
 """
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unweave.accounting import all_together
 from unweave.blocks import Blocks
 from unweave.errors import UnweaveError
 from unweave.losses import binary_cross_entropy, cross_entropy, squared_error, with_slope
 from unweave.memo import derive, remembered
 from unweave.models import GAT, GCN, GIN, Shards
 from unweave.objective import Forward, Objective, duplicate, trained
+from unweave.receipt import Receipt
 from unweave.solvers import random_like
 from unweave.sparse import eagerly
 from unweave.statistics import running
 from unweave.validation import rounding
 
-__all__ = ["Bound", "Linear", "bound_of", "bounded", "examine", "local", "most_passes", "none", "uncertified"]
+__all__ = [
+    "Bound",
+    "Linear",
+    "bound_of",
+    "bounded",
+    "examine",
+    "in_sequence",
+    "local",
+    "most_passes",
+    "none",
+    "uncertified",
+]
 
 CONVEX = (cross_entropy, binary_cross_entropy, squared_error)
 """Losses that are known to be convex in the outputs."""
@@ -199,6 +213,26 @@ def local(curvature: float | None, gradient_norm: float, reason: str) -> dict[st
         "smallest_curvature_along_steps": curvature,
         "gradient_norm": gradient_norm,
     }
+
+
+def in_sequence(receipt: Receipt, earlier: Sequence[Receipt]) -> Receipt:
+    """The receipt of a certified request, with what all models since training give away when they are seen together."""
+    told = [
+        r.certificate for r in (*earlier, receipt) if r.certificate is not None and r.certificate["kind"] == "removal"
+    ]
+    if receipt.certificate is None or receipt.certificate not in told:
+        return receipt
+    if others := len(earlier) + 1 - len(told):
+        models = "1 earlier model of this run is" if others == 1 else f"{others} earlier models of this run are"
+        note = f"{receipt.certificate['statement']}; {models} not certified, and may give away what this one does not"
+        receipt = replace(receipt, certificate=receipt.certificate | {"statement": note})
+    if len(told) < 2:
+        return receipt
+    assert receipt.certificate is not None
+    delta = receipt.certificate["delta"]
+    epsilon = all_together([(known["epsilon"], known["delta"]) for known in told], delta)
+    seen = {"models": len(told), "epsilon": epsilon, "delta": delta}
+    return replace(receipt, certificate=receipt.certificate | {"together": seen})
 
 
 _FOUND: dict[tuple[object, ...], str] = {}

@@ -138,7 +138,7 @@ class Trainer(Protocol):
 
     Calling it once to the end and calling it twice, with a stop between, must give the same model; that is what the
     :class:`Checkpoint` is for. It draws random numbers from torch's generators only. With defaults for ``start`` and
-    ``until`` it also is the ``trainer=`` of ``retrain``.
+    ``until`` it also is the ``trainer=`` of ``retrain``, which keeps new checkpoints where there were some.
     """
 
     def __call__(self, model: nn.Module, data: Data, start: Checkpoint | None, until: int, /) -> Checkpoint:

@@ -10,6 +10,7 @@ import torch
 from unweave.blocks import Blocks
 from unweave.certificate import most_passes
 from unweave.checkpoints import Checkpoint
+from unweave.forgetting import asked
 from unweave.methods import Expected, Method
 from unweave.methods.registry import make
 from unweave.posing import meter_for
@@ -17,7 +18,7 @@ from unweave.prepared import WORN
 from unweave.receipt import describe_graph, describe_region, describe_removed, describe_traces
 from unweave.remembering import STATES, Trace
 from unweave.request import Request
-from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of, unlearn
+from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of
 from unweave.view import GraphView
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Plan:
 def plan(
     run: "Run",
     request: Request,
-    method: str | Method,
+    method: str | Method | None,
     *,
     allow_class_loss: bool,
     defer: bool,
@@ -126,10 +127,18 @@ def plan(
     purge: bool,
     options: Mapping[str, Any],
 ) -> Plan:
-    """What a run that has no request pending would do; the arguments are those of :meth:`unweave.Run.forget`."""
+    """What a run would do with a request; see :meth:`unweave.Run.plan`."""
+    request, method, note = asked(run, request, method, options, defer=defer, purge=purge)
+    first = [note] if note else []
+    if run.pending and not defer:
+        some = "1 request that is" if run.pending == 1 else f"{run.pending} requests that are"
+        first.append(f"{some} pending would be verified, by one look at the whole graph")
+        run = run._verified(memory_mib)
     given = run._ready_for(method) | dict(options)
     how = make(method, given, run.recipe)
     worn = not defer and "prepared" in given and run._worn > WORN
+    if worn:
+        first.append("the prepared state would be computed anew, as a fifth of the graph went since")
     if defer:
         facts, expected, limits = _deferred(run, request, how, allow_class_loss, memory_mib)
     else:
@@ -147,7 +156,7 @@ def plan(
         preparing=again * prepared.passes if prepared is not None else 0,
         retraining=None if polish is None or certified else 2 * run.recipe.epochs + polish,
         remembers=run._traces(*_after(run, expected.checkpoints, anew=expected.anew, purge=purge)),
-        first=["the prepared state would be computed anew, as a fifth of the graph went since"] if worn else [],
+        first=first,
     )
 
 
@@ -195,19 +204,7 @@ def _deferred(
     run: "Run", request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """A deferred request is so cheap that it is carried out to see what it would do."""
-    told = unlearn(
-        run.model,
-        run.graph,
-        request,
-        how,
-        weight_decay=run.recipe.weight_decay,
-        loss=run.loss,
-        forward=run.forward,
-        allow_class_loss=allow_class_loss,
-        recipe=run.recipe,
-        defer=True,
-        memory_mib=memory_mib,
-    ).receipt
+    told = run._unlearn(request, how, allow_class_loss=allow_class_loss, defer=True, memory_mib=memory_mib).receipt
     facts = {key: getattr(told, key) for key in ("request", "removed", "graph", "region", "method", "warnings")}
     return facts, Expected(LATER), (told.passes, told.passes)
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 __all__ = [
     "BEFORE",
     "STATES",
+    "UNPURGED",
     "State",
     "Trace",
-    "began_anew",
     "fates",
     "outside",
     "replaced",
@@ -22,6 +22,7 @@ __all__ = [
 
 Trace = dict[str, str]
 BEFORE = "the run before"
+UNPURGED = "the run before the purge"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class State:
     what: str
     kept: str
     anew: bool = False
+
+    @property
+    def where(self) -> str:
+        """Its place, as a receipt names it."""
+        return ", ".join(self.files)
 
 
 STATES = (
@@ -83,14 +89,13 @@ def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[st
     found = []
     for part in STATES:
         had, has = bool(before.get(part.field)), bool(after.get(part.field))
-        where = ", ".join(part.files)
         what = part.what + _epochs((after if has else before).get(part.field))
         if has and part.field in fresh:
-            found.append(trace(what, where, "rewritten", fresh[part.field]))
+            found.append(trace(what, part.where, "rewritten", fresh[part.field]))
         elif has:
-            found.append(trace(what, where, "kept", part.kept))
+            found.append(trace(what, part.where, "kept", part.kept))
         elif had:
-            found.append(trace(what, where, "purged", "removed"))
+            found.append(trace(what, part.where, "purged", "removed"))
     return found
 
 
@@ -111,19 +116,10 @@ def outside(name: str | None, receipt: int, run: str | None) -> list[Trace]:
     ]
 
 
-def replaced(traces: Sequence[Trace]) -> list[Trace]:
-    """The same, in a run that took the place of the one before."""
-    return [t | {"state": "purged", "why": "replaced by this one"} if t["what"] == BEFORE else t for t in traces]
-
-
-def began_anew(checkpoints: Sequence[object] | None, details: Mapping[str, Any]) -> bool:
-    """Whether a method trained from the start, so that nothing of it goes back to what was removed.
-
-    Args:
-        checkpoints: The states of training that it gave, ``None`` where it left those there were.
-        details: What it says of itself.
-    """
-    return checkpoints is not None and details.get("resumed_at", 0 if not checkpoints else None) == 0
+def replaced(traces: Sequence[Trace], run: str) -> list[Trace]:
+    """The same, in a run that took the place of the one before, in the folder ``run``."""
+    gone = {"state": "purged", "why": "replaced by this one"}
+    return [t | gone if t["what"] in (BEFORE, UNPURGED) and t["where"] == run else t for t in traces]
 
 
 def _epochs(value: object) -> str:

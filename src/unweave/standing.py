@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from unweave.calibration import Estimate
+from unweave.calibration import Calibration, Estimate
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.shape import Shape, shape_of
 
-__all__ = ["Standing", "standing_of"]
+__all__ = ["Standing", "age_of", "standing_of"]
 
 NOTHING = Shape()
 
@@ -84,7 +84,7 @@ def standing_of(receipts: Sequence[Receipt]) -> Standing:
     """Where the receipts of a model leave it."""
     found = Standing()
     for receipt in receipts:
-        if receipt.method["name"] == "retrain":
+        if _retrained(receipt):
             found = Standing()
         elif receipt.ladder is not None:
             known = receipt.ladder["standing"]
@@ -92,6 +92,23 @@ def standing_of(receipts: Sequence[Receipt]) -> Standing:
         else:
             found = found.after(_shape(receipt), None)
     return found
+
+
+def age_of(calibration: Calibration, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """How old a calibration is: requests since, and whether the model was retrained since then.
+
+    What it measured is that of the model before; a retrained one has the same recipe and almost the same graph, so that
+    it is used all the same, and said.
+    """
+    since = receipts[calibration.requests :]
+    return {"requests_ago": len(since), "retrained_since": any(_retrained(receipt) for receipt in since)}
+
+
+def _retrained(receipt: Receipt) -> bool:
+    """Whether a request was carried out by training from the start, under whatever name."""
+    names = {receipt.method["name"], None if receipt.ladder is None else receipt.ladder["rung"]}
+    whole = receipt.details.get("resumed_at") == 0 and "carried_step" not in receipt.details
+    return "retrain" in names or whole
 
 
 def _shape(receipt: Receipt) -> Shape:

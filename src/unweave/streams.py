@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from unweave.errors import EmptyRequestError, RequestError, UnweaveError
 from unweave.fitting import Progress
-from unweave.graph import is_undirected
+from unweave.graph import canonical, is_undirected, named_edges
 from unweave.methods import Method
+from unweave.purging import check_purge
 from unweave.receipt import Receipt
 from unweave.request import ALL, Columns, Request
 
@@ -92,27 +93,43 @@ def forget_all(
         raise RequestError(f"requests must be one unweave.Request or more, got {wrong if requests else 'none'}")
     if batch:
         requests = [Request.merged(requests, undirected=is_undirected(run.data))]
+    _check_all(run, requests)
     purge = bool(options.pop("purge", False))
+    check_purge(purge, bool(options.get("defer")))
     for number, request in enumerate(requests, start=1):
         left, note = outstanding(request, run.receipts)
         if left is None:
             run = noted(run, note)
         else:
-            last = purge and number == len(requests)  # what the ladder chooses by is needed until then
             try:
-                run = run.forget(request, method, purge=last, **options)
-                run = run if out is None else run.at(out)
+                run = run.forget(request, method, **options)
             except EmptyRequestError as error:
                 if not run.receipts:
                     raise _told(error, number, len(requests), out) from error
                 run = noted(run, f"request {request.digest[:12]} ({request.describe()}): {error}")
             except UnweaveError as error:
                 raise _told(error, number, len(requests), out) from error
+        if purge and number == len(requests):  # what the ladder chooses by is needed until then
+            run = run.purge(memory_mib=options.get("memory_mib"))
         if out is not None:
+            run = run.at(out)
             run.save(out, overwrite=True)
         if progress is not None:
             progress(number, len(requests))
     return run
+
+
+def _check_all(run: "Run", requests: Sequence[Request]) -> None:
+    """Refuse a stream where one of its requests names what never was in the graph, before the first is carried out."""
+    data = run.data
+    undirected = is_undirected(data)
+    for number, request in enumerate(requests, start=1):
+        left, _ = outstanding(request, run.receipts)
+        try:
+            if left is not None:
+                named_edges(data, canonical(left, data, undirected), undirected)
+        except RequestError as error:
+            raise _told(error, number, len(requests), None) from error
 
 
 def _told(error: UnweaveError, number: int, total: int, out: str | Path | None) -> UnweaveError:
@@ -122,6 +139,9 @@ def _told(error: UnweaveError, number: int, total: int, out: str | Path | None) 
     return type(error)(f"request {number} of {total}: {error}{before}")
 
 
-def refuse_gone(request: Request, note: str) -> EmptyRequestError:
+def refuse_gone(request: Request, note: str, *, purge: bool = False) -> EmptyRequestError:
     """The error for a single request of which nothing is left."""
-    return EmptyRequestError(f"the graph no longer holds anything of this request ({request.describe()}): {note}")
+    alone = "; to purge the run all the same, call Run.purge, or give the request as a .jsonl file" if purge else ""
+    return EmptyRequestError(
+        f"the graph no longer holds anything of this request ({request.describe()}): {note}{alone}"
+    )

@@ -30,7 +30,7 @@ from unweave.posing import meter_for, pose, pose_bounded
 from unweave.prepared import Prepared
 from unweave.reach import describe
 from unweave.receipt import Receipt, environment
-from unweave.remembering import Trace, began_anew, trace
+from unweave.remembering import Trace, trace
 from unweave.request import Request
 from unweave.statistics import refresh, running
 from unweave.view import GraphView
@@ -51,6 +51,7 @@ class Unlearned:
         outputs: Outputs of the new model for all nodes of the remaining graph; none after a deferred request.
         checkpoints: The states of training that go with the new model, where the method trained it; give them to
             the next ``replay``. ``None`` where it left those there are as they were.
+        anew: Whether it was trained from the start on the remaining graph.
     """
 
     model: nn.Module
@@ -59,6 +60,7 @@ class Unlearned:
     prepared: Prepared | None = None
     outputs: Tensor | None = None
     checkpoints: tuple[Checkpoint, ...] | None = None
+    anew: bool = False
 
     @property
     def data(self) -> Data:
@@ -205,7 +207,7 @@ def unlearn(
     aged = None
     if isinstance(ready, Prepared):
         aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
-    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints)
+    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints, outcome.anew)
 
 
 def pose_for(
@@ -357,7 +359,7 @@ def _refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, ou
     if outcome.buffers is None and outcome.refresh:
         refresh(model, removal.data, forward)
         return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
-    if outcome.buffers is not None and began_anew(outcome.checkpoints, outcome.details):
+    if outcome.buffers is not None and outcome.anew:
         return [trace("running statistics", names, "rewritten", "training began anew")]
     why = "still come from" if outcome.buffers is None else "went on from those of"
     return [trace("running statistics", names, "kept", f"they {why} the old graph")]
@@ -401,7 +403,7 @@ def _memories(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
     names = [name for name, _ in model.named_parameters() if name not in known]
     some = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     frozen = [trace("frozen parameters", some, "kept", "they are not trained and keep what they learnt")] * bool(names)
-    if began_anew(outcome.checkpoints, outcome.details):
+    if outcome.anew:
         return frozen
     why = "it has a row for every node; the row of a deleted node is still in it"
     return frozen + [

@@ -6,7 +6,7 @@ from typing import Any
 from unweave.calibration import Estimate
 from unweave.remembering import Trace
 
-__all__ = ["in_words"]
+__all__ = ["in_time", "in_words"]
 
 
 def in_words(
@@ -89,8 +89,7 @@ def _evidence(ladder: dict[str, Any]) -> list[str]:
     if known is not None:
         held = known["held_back"]
         lines.append(
-            f"That rests on {known['deletions']} simulated deletions"
-            + (f", {_requests(known['requests_ago'])} ago" if known["requests_ago"] else "")
+            f"That rests on {known['deletions']} simulated deletions{in_time(known)}"
             + (
                 f"; held back in turn, they were off by {held['error']:.2f} (median) and within their interval in "
                 f"{held['coverage']:.0%}."
@@ -108,6 +107,14 @@ def _evidence(ladder: dict[str, Any]) -> list[str]:
     if ladder["doubt"]:
         lines.append(f"Against it speaks that {ladder['doubt']}.")
     return lines
+
+
+def in_time(age: Mapping[str, Any]) -> str:
+    """How old a calibration is (:func:`unweave.standing.age_of`), to go on with after what it is."""
+    if not age["requests_ago"]:
+        return ""
+    before = ", on the model before it was retrained by the same recipe" if age.get("retrained_since") else ""
+    return f", {_requests(age['requests_ago'])} ago{before}"
 
 
 def _requests(count: int) -> str:

@@ -16,7 +16,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = unweave("calibrate", path / "a", "--deletions", 13)
     assert done.exit_code == 0, done.stderr
     assert "calibrating: 13 of 13" in done.stderr
-    for words in ("13 of 13 simulated deletions", "replay(share=0.5)", "times a retraining", "Gain"):
+    for words in (
+        "13 of 13 simulated deletions",
+        "replay(share=0.5)",
+        "times a retraining",
+        "Gain",
+        "0 as if nothing was done",
+    ):
         assert words in done.stdout
     assert "intervals held in" in done.stdout
     return path

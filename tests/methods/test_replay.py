@@ -131,11 +131,10 @@ def test_a_stream_of_requests() -> None:
 def test_retraining_leaves_no_checkpoint_that_remembers() -> None:
     run = train()
     done = run.forget(uw.draw("edges:0.1", run.data), "retrain")
-    assert done.checkpoints == ()
     assert not done.receipts[-1].warnings
-    assert "Purged     the checkpoints of epoch 20, 32, 38 (" in str(done.receipts[-1])
-    with pytest.raises(uw.MethodError, match="no checkpoint to replay from"):
-        done.forget(uw.draw("edges:0.1", done.data), "replay")
+    assert "Rewritten  the checkpoints of epoch 20, 32, 38 (" in str(done.receipts[-1])
+    last = done.forget(uw.draw("edges:0.1", done.data, seed=4), "replay", share=0.2)
+    assert same(last.model, by_hand((done.data, 32), (last.data, 8)))
 
 
 def test_a_deferred_request_keeps_the_checkpoints_and_says_so() -> None:
@@ -229,6 +228,41 @@ def test_a_loop_of_ones_own_takes_part(own: uw.Run) -> None:
     assert receipt.passes - own.forget(request, "none").receipts[-1].passes == pytest.approx(20, abs=1)
 
 
+def test_after_retraining_there_are_checkpoints_as_before(own: uw.Run) -> None:
+    run = train(checkpoints=(0.1, 0.5))
+    request, later = uw.draw("edges:0.1", run.data), uw.draw("nodes:0.1", run.data, seed=1)
+    without = replace(run, checkpoints=()).forget(request, "retrain")
+    kept, other = run.forget(request, "retrain"), own.forget(request, "retrain", trainer=sgd)
+    assert same(kept.model, without.model), "to the bit, with a stop or without"
+    assert without.checkpoints == ()
+    assert [c.epoch for c in kept.checkpoints] == [c.epoch for c in run.checkpoints]
+    assert [c.epoch for c in other.checkpoints] == [10, 16]
+    model = MODELS["normed"]()
+    torch.manual_seed(5)
+    sgd(model, other.data)
+    assert same(other.model, model)
+    for state, trainer in ((kept, None), (other, sgd)):
+        again = state.forget(later, "replay", share=0.5, trainer=trainer)
+        assert again.receipts[-1].details["resumed_at"] == state.checkpoints[0].epoch
+
+
+def test_states_that_replay_could_not_go_on_with_are_not_kept(own: uw.Run) -> None:
+    run = train(checkpoints=(0.5,))
+    request = uw.draw("edges:0.1", run.data)
+
+    def no_defaults(model: nn.Module, data: Data, state: uw.Checkpoint | None, stop: int) -> uw.Checkpoint:
+        return sgd(model, data, state, stop)
+
+    for options in ({"epochs": 30}, {"lr": 0.1}, {"disturbed": 0.001}):
+        assert run.forget(request, "retrain", **options).checkpoints == ()
+    plain = own.forget(request, "retrain", trainer=lambda model, data, lr=0.2: sgd(model, data))
+    shorter = own.forget(request, "retrain", trainer=lambda model, data, start=None, until=18: sgd(model, data))
+    needed = own.forget(request, "retrain", trainer=no_defaults)
+    assert plain.checkpoints == shorter.checkpoints == ()
+    assert [c.epoch for c in needed.checkpoints] == [10, 16]
+    assert same(plain.model, needed.model)
+
+
 def test_a_first_state_of_ones_own_is_the_start() -> None:
     """Where no seed tells how training began, the state of epoch 0 does."""
     data, model = small_graph(), MODELS["gcn"]()
@@ -264,7 +298,7 @@ def _forgetful(model: nn.Module, data: Data, start: uw.Checkpoint | None = None,
         (lambda *_: None, "returned NoneType"),
         (lambda model, data, start, until: sgd(model, data, start, 20), "until epoch 16 and returned that of epoch 20"),
         ("sgd", "trainer must be a function"),
-        (None, "taken with SGD, StepLR and is to be restored into Adam; use the trainer="),
+        (None, "taken with SGD, StepLR, .* pass the trainer="),
     ],
 )
 def test_a_trainer_that_does_not_is_refused(own: uw.Run, trainer: Callable[..., Any], says: str) -> None:

@@ -13,6 +13,7 @@ from unweave.graph import is_undirected
 from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import read_options
+from unweave.receipt import describe_traces
 from unweave.remembering import replaced
 from unweave.request import Request
 from unweave.run import Run
@@ -98,7 +99,7 @@ def forget(
         asked = Request.merged(stream, undirected=is_undirected(before.data)) if stream else wanted(before.data)
         found = before.plan(asked, method, **how)
         if out is not None and out.resolve() == run.resolve():
-            found = replace(found, remembers=replaced(found.remembers))
+            found = replace(found, remembers=replaced(found.remembers, str(run)))
         print_json({"run": str(run), "plan": found.to_dict()}) if json else say(str(found))
         return
     with progress_bar("forgetting" + (f" by {method}" if method else "")) as progress:
@@ -114,6 +115,8 @@ def forget(
         return
     if not new:
         say(f"{'Nothing':<11}was done: the model had forgotten all of it before; {after.receipts[-1].warnings[-1]}")
+        for title, text in describe_traces(after.receipts[-1].remembers) if purge else ():
+            say(f"{title:<11}{text}")
         say(f"{'Written':<11}{out}")
         return
     for receipt in new if stream else ():

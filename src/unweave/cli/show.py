@@ -16,6 +16,8 @@ from unweave.cli.output import (
     say,
 )
 from unweave.run import Run
+from unweave.standing import age_of
+from unweave.verdict import in_time
 
 __all__ = ["show"]
 
@@ -26,6 +28,7 @@ def show(
 ) -> None:
     """Show what is in a run, and its receipts. Every file is checked on the way."""
     opened = Run.open(run, root=root)
+    known = opened.calibration
     if json:
         print_json(
             {
@@ -35,6 +38,7 @@ def show(
                 "recipe": asdict(opened.recipe),
                 "metrics": dict(opened.metrics),
                 "checkpoints": checkpoint_sizes(opened.checkpoints),
+                "calibration": known and {"deletions": len(known.deletions), **age_of(known, opened.receipts)},
                 "receipts": [receipt.to_dict() for receipt in opened.receipts],
             }
         )
@@ -61,8 +65,10 @@ def show(
         say(f"{'Kept':<11}checkpoints: {describe_checkpoints(opened.checkpoints, recipe.epochs)}")
     waiting = f", {opened.pending} of them unverified: run `unweave verify {run}`" if opened.pending else ""
     say(f"{'Requests':<11}{len(opened.receipts)}{waiting}")
-    if opened.calibration is not None:
-        say(f"{'Calibrated':<11}{len(opened.calibration.deletions)} simulated deletions")
+    if known is not None:
+        age = age_of(known, opened.receipts)
+        anew = f"; `unweave calibrate {run}` measures this one" if age["requests_ago"] else ""
+        say(f"{'Calibrated':<11}{len(known.deletions)} simulated deletions{in_time(age)}{anew}")
     standing = opened.standing
     if any(receipt.ladder for receipt in opened.receipts) and standing.requests:
         unknown = f"; of {standing.unknown} of them nothing is known" if standing.unknown else ""

@@ -21,10 +21,10 @@ from unweave.polishing import POLISH
 from unweave.prepared import AT_MINIMUM, Prepared, stationarity
 from unweave.receipt import Receipt
 from unweave.shape import Shape, shape_of
-from unweave.standing import Standing, standing_of
+from unweave.standing import Standing, age_of, standing_of
 from unweave.statistics import running
 
-__all__ = ["Auto", "read_share"]
+__all__ = ["Auto", "Choice", "read_share"]
 
 USUAL_BUDGET = 0.2
 """Of a retraining: where neither a budget nor a wish is given."""
@@ -138,7 +138,7 @@ class Auto(Method):
     def forget(self, problem: Problem) -> Outcome:
         """Go through the plan until a rung does."""
         before, shape = standing_of(self.receipts), _shape(problem)
-        choices = self._choices(problem, before, shape)
+        choices = self._choices(before, shape)
         plan, short = self._plan(choices)
         tried: list[dict[str, Any]] = []
         limit, spent = self._limit, 0.0
@@ -170,10 +170,14 @@ class Auto(Method):
 
     def expect(self, problem: Problem) -> Expected:
         """What the first rung that would be tried expects; where that fails, the next one costs more."""
-        plan, _ = self._plan(self._choices(problem, standing_of(self.receipts), _shape(problem)))
+        plan, _ = self._plan(self._choices(standing_of(self.receipts), _shape(problem)))
         first = plan[0]
         known = Rung.of(first.rung, self._kept.serving(first.rung, self.calibration)).expect(problem)
         return replace(known, how=f"{first.rung}: {known.how}", most=None if len(plan) > 1 else known.most)
+
+    def first(self, shape: Shape) -> Choice:
+        """The rung that is tried first for a request of some kind and size."""
+        return self._plan(self._choices(standing_of(self.receipts), shape))[0][0]
 
     @property
     def _limit(self) -> float | None:
@@ -232,7 +236,7 @@ class Auto(Method):
         curvature = self.prepared.to(point.theta.device).curvature
         return stationarity(curvature, point.gradient(), point.value)
 
-    def _choices(self, problem: Problem, before: Standing, shape: Shape) -> list[Choice]:
+    def _choices(self, before: Standing, shape: Shape) -> list[Choice]:
         """All rungs there are, cheapest first."""
         known, found = self.calibration, []
         for rung in rungs_of(self._kept):
@@ -368,7 +372,7 @@ class Auto(Method):
             "calibration": known
             and {
                 "deletions": len(known.told),
-                "requests_ago": len(self.receipts) - known.requests,
+                **age_of(known, self.receipts),
                 "retrain_passes": known.retrain_passes,
                 "held_back": known.held_back,
                 "largest": max(d.shape.size for d in known.told),

@@ -199,8 +199,9 @@ class Outcome:
             and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
-        checkpoints: States of training that go with the new parameters, none where it began anew; ``None`` for a
-            method that knows nothing of training and leaves them as they are.
+        checkpoints: States of training that go with the new parameters; ``None`` for a method that knows nothing of
+            training and leaves them as they are.
+        anew: Whether the parameters were trained from the start, so that nothing of them goes back to what was removed.
         certificate: What the method has proved about its answer, as receipts have it.
         bent: Of a search for a minimum of L', the smallest curvature met along its steps and the gradient norm left.
         ladder: What ``auto`` tried and what it knows of the answer, for the verdict.
@@ -216,6 +217,7 @@ class Outcome:
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] | None = None
+    anew: bool = False
     certificate: dict[str, Any] | None = None
     bent: tuple[float | None, float] | None = None
     ladder: dict[str, Any] | None = None

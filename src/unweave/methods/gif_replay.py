@@ -57,7 +57,8 @@ class GIFReplay(Replay):
         moved = tuple(_moved(state, model, step) for state in self.checkpoints)
         outcome = Replay.forget(replace(self, checkpoints=moved), problem)
         details = outcome.details | {"carried_step": float(step.norm())}
-        return replace(outcome, details=details, warnings=(*stepped.warnings, *outcome.warnings))
+        warnings = (*stepped.warnings, *outcome.warnings)
+        return replace(outcome, details=details, warnings=warnings, anew=False)
 
 
 def _moved(state: Checkpoint, model: nn.Module, step: Tensor) -> Checkpoint:

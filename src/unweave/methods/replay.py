@@ -89,6 +89,7 @@ class Replay(Method):
             nearness=self._nearness(at),
             warnings=_memories(start, self.epochs, meter.device.type),
             checkpoints=(*kept, *made),
+            anew=at == 0,
         )
 
     def expect(self, problem: Problem) -> Expected:

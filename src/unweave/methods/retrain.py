@@ -2,16 +2,18 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from inspect import Parameter, signature
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave.checkpoints import Checkpoint, Trainer, in_order, train_through
 from unweave.errors import MethodError
-from unweave.fitting import Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
+from unweave.fitting import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.certified import certifiable
 from unweave.methods.registry import register
@@ -21,6 +23,8 @@ from unweave.polishing import POLISH, polish_objective
 from unweave.releasing import release
 
 __all__ = ["Retrain", "one_model"]
+
+BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @register
@@ -38,6 +42,8 @@ class Retrain(Method):
         trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
             have been erased (NaN), and the remaining graph, it draws new weights and trains in place. A
             :class:`~unweave.Trainer` is one, where ``start`` and ``until`` have defaults.
+        checkpoints: The states of the first training: new ones are kept at the same epochs, for ``replay``. A training
+            of one's own has to be a :class:`~unweave.Trainer` for that.
     """
 
     name: ClassVar[str] = "retrain"
@@ -48,6 +54,7 @@ class Retrain(Method):
     disturbed: float = 0.0
     certify: tuple[float, float] | None = None
     trainer: Callable[[nn.Module, Data], object] | None = None
+    checkpoints: Sequence[Checkpoint] = ()
 
     def __post_init__(self) -> None:
         if not (self.epochs >= 1 and 0 < self.lr < math.inf):
@@ -57,33 +64,62 @@ class Retrain(Method):
         number = isinstance(self.disturbed, int | float) and 0 <= self.disturbed < 1
         if not number or (self.disturbed and self.trainer is not None):
             raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed!r}")
+        in_order(self.checkpoints)
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
         if self.certify is not None and self.trainer is None:
             done = release(certifiable(problem.remaining), None, self.certify, dtype=problem.theta.dtype)
-            return Outcome(done.theta, details={"steps": done.report.steps}, certificate=done.certificate)
+            details = {"steps": done.report.steps}
+            return Outcome(done.theta, details=details, certificate=done.certificate, anew=True)
         model = one_model(problem, self.trainer)
-        details: dict[str, Any]
         with seeded(problem.seed, problem.meter.device):
-            if self.trainer is not None:
-                spoil(model)
-                self.trainer(model, problem.removal.data)
-                refuse_spoilt(
-                    model,
-                    "trainer= is given a model whose weights were erased; it must draw them anew, e.g. by "
-                    "reset_parameters(), and train that model in place (what it returns is ignored)",
-                )
-                details = {"trainer": getattr(self.trainer, "__qualname__", type(self.trainer).__name__)}
-            else:
-                reinitialise(model)
-                if self.disturbed:
-                    _disturb(model, self.disturbed)
-                details = {"epochs": fit(model, problem.remaining, lr=self.lr, epochs=self.epochs), "lr": self.lr}
-                if self.forgettable:
-                    spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
-                    details |= {"polished": True, "evaluations": spent["evaluations"]}
-        return Outcome(flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=())
+            train = self._by_adam if self.trainer is None else self._by_own
+            details, made = train(problem, model)
+        return Outcome(
+            flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=tuple(made), anew=True
+        )
+
+    def _by_adam(self, problem: Problem, model: nn.Module) -> tuple[dict[str, Any], list[Checkpoint]]:
+        """Train by the recipe; what to note of it, and the states kept."""
+        here, made, stops = problem.remaining, list[Checkpoint](), [state.epoch for state in self._kept]
+        if stops:
+            trainer = Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
+            *made, _ = train_through(trainer, model, problem.removal.data, None, [*stops, self.epochs])
+        else:
+            reinitialise(model)
+            if self.disturbed:
+                _disturb(model, self.disturbed)
+            fit(model, here, lr=self.lr, epochs=self.epochs)
+        details: dict[str, Any] = {"epochs": self.epochs, "lr": self.lr}
+        if self.forgettable:
+            spent = polish_objective(here.of(model), evaluations=POLISH)
+            details |= {"polished": True, "evaluations": spent["evaluations"]}
+        return details, made
+
+    def _by_own(self, problem: Problem, model: nn.Module) -> tuple[dict[str, Any], list[Checkpoint]]:
+        """The same by a training of one's own."""
+        trainer = self.trainer
+        assert trainer is not None
+        data, made, stops = problem.removal.data, list[Checkpoint](), [state.epoch for state in self._kept]
+        spoil(model)
+        if stops and _resumes(trainer, self.epochs):
+            *made, _ = train_through(trainer, model, data, None, [*stops, self.epochs])
+        else:
+            trainer(model, data)
+        refuse_spoilt(
+            model,
+            "trainer= is given a model whose weights were erased; it must draw them anew, e.g. by "
+            "reset_parameters(), and train that model in place (what it returns is ignored)",
+        )
+        return {"trainer": getattr(trainer, "__qualname__", type(trainer).__name__)}, made
+
+    @property
+    def _kept(self) -> tuple[Checkpoint, ...]:
+        """Those of the states there were in whose place new ones are kept."""
+        if self.disturbed or (self.trainer is not None and not _resumes(self.trainer, self.epochs)):
+            return ()
+        return tuple(state for state in in_order(self.checkpoints) if state.epoch < self.epochs)
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes an epoch, and a polish where there was one; what a trainer of one's own takes is not known."""
@@ -92,7 +128,7 @@ class Retrain(Method):
             return Expected("minimise the perturbed objective from zero", checkpoints=(), anew=True)
         model = one_model(problem, self.trainer)
         if self.trainer is not None:
-            return Expected("train from scratch by trainer=", checkpoints=(), anew=True)
+            return Expected("train from scratch by trainer=", checkpoints=self._kept, anew=True)
         with seeded(problem.seed, problem.meter.device):
             reinitialise(model)
         passes, polishes = 2 * self.epochs, self.forgettable
@@ -101,15 +137,31 @@ class Retrain(Method):
             passes,
             None if polishes else passes,
             polishes=polishes,
-            checkpoints=(),
+            checkpoints=self._kept,
             anew=True,
         )
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Retrain":
-        """Retrain by the recipe of the first training."""
-        known = ("epochs", "lr", "forgettable", "certify")
-        return cls(**{**{name: getattr(recipe, name) for name in known}, **options})
+        """Retrain by the recipe of the first training; states of another training than that are not kept."""
+        known = {name: getattr(recipe, name) for name in ("epochs", "lr", "forgettable", "certify")}
+        given = {**known, **options}
+        if any(given[name] != known[name] for name in ("epochs", "lr")):
+            given["checkpoints"] = ()
+        return cls(**given)
+
+
+def _resumes(trainer: Callable[..., object], epochs: int) -> TypeGuard[Trainer]:
+    """Whether one's own training is a :class:`Trainer`, which can stop and go on, by the arguments it takes."""
+    try:
+        taken = [p for p in signature(trainer).parameters.values() if p.kind in BY_PLACE]
+    except (TypeError, ValueError):  # written in another language
+        return False
+    if len(taken) < 4:
+        return False
+    start, until = taken[2:4]
+    named = (start.name, until.name) == ("start", "until") and until.default == epochs
+    return named or until.default is Parameter.empty
 
 
 def one_model(problem: Problem, trainer: object) -> nn.Module:

@@ -72,12 +72,12 @@ class Rung(Method):
         method, options = parse(name)
         if method.startswith("gif"):
             options["prepared"] = kept.prepared
-        if method.endswith("replay"):
+        if method.endswith("replay") or method == RETRAIN:
             options["checkpoints"] = kept.checkpoints
-        if kept.trainer is not None and method.endswith("replay"):
-            options["trainer"] = kept.trainer
+            if kept.trainer is not None:
+                options["trainer"] = kept.trainer
         if kept.trainer is not None and method == RETRAIN:
-            method, options = "replay", {"share": 1, "trainer": kept.trainer}
+            method, options = "replay", {"share": 1, **options}
         return cls(make(method, options, kept.recipe), kept.prepared)
 
 
