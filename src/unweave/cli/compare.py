@@ -29,13 +29,22 @@ LEGEND = (
     "cost, passes   time / mean time of both retrainings; sweeps over the graph (an epoch is two)",
     "retrain (other seed) shows how far luck alone carries a retrained model from another one",
 )
+POISON_LEGEND = (
+    "recovery       of the F1 that the poison cost a model on the cleaned graph: 0 = doing nothing, 1 = as retraining",
+    "attack         how often the poison does what it is there for; {:.3f} before, with the poison in place",
+)
+
+FORGET = (
+    "Random request, e.g. edges:0.05; flipped:0.2, crossed:0.5 and triggered:0.1 poison first, flipped:0.2@0.5 forgets "
+    "half of that."
+)
 
 
 @reports_errors
 def compare(
     data: DataName,
     model: ModelName,
-    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05; flipped:0.2 and crossed:0.5 poison.")],
+    forget: Annotated[str, typer.Option(help=FORGET)],
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; gif(steps=3) gives options.")
     ] = "none,finetune,if,gif,retrain",
@@ -90,8 +99,9 @@ def show_comparison(result: Comparison) -> None:
     say()
     console().print(comparison_table(result))
     say()
-    for line in LEGEND:
-        say(line)
+    poisoned = "attack" in result.rows[0]
+    for line in (*LEGEND, *(POISON_LEGEND if poisoned else ())):
+        say(line.format(result.rows[0].get("attack_before")))
     for row in result.rows:
         if row["failures"]:
             say(f"{row['method']} failed on {row['failures']} of {seeds}: {row['failure']}")

@@ -147,12 +147,15 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")
     failed = any(row["failures"] for row in comparison.rows)
-    for column in ("F1", "gap closed", "seed-averaged", "residual", "seconds", "cost", "passes", *["failed"] * failed):
+    poisoned = "attack" in comparison.rows[0]
+    heads = ["F1", *["recovery", "attack"] * poisoned, "gap closed", "seed-averaged", "residual", "seconds", "cost"]
+    for column in (*heads, "passes", *["failed"] * failed):
         table.add_column(column, justify="right")
     for row in comparison.rows:
         table.add_row(
             row["method"],
             _plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
+            *([_number(row["recovery"], "{:+.2f}"), _number(row["attack"], "{:.3f}")] if poisoned else []),
             _plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
             _number(row["mean_gap_closed"], "{:+.2f}"),
             _number(row["residual_influence_mean"], "{:.2f}"),

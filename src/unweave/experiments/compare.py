@@ -6,8 +6,9 @@ are always among the rows, and fine-tuning gets as long as the method under test
 Seed-averaged figures (``mean_gap_closed``) need one graph and many trainings, so the split and request
 of the first seed are also trained from every other seed.
 
-A poisoned request (``flipped:0.2``, ``crossed:0.5``) trains on wrong labels or edges and asks to forget exactly those;
-its rows also say how much of the lost F1 a method recovers.
+A poisoned request (``flipped:0.2``, ``crossed:0.5``, ``triggered:0.1``) trains on wrong labels, on wrong edges or on a
+backdoor, and asks to forget exactly those, or a part of them (``flipped:0.2@0.5``); its rows also say how much of the
+lost F1 a method recovers, and how often the attack succeeds before and after (:mod:`unweave.poisoning`).
 """
 
 import json
@@ -21,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from unweave.drawing import is_poisoned
 from unweave.errors import DataError, MethodError, UnweaveError
 from unweave.experiments.trial import (
     CONTROLS,
@@ -38,6 +38,7 @@ from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import make, parse
 from unweave.metrics import closed, gap
+from unweave.poisoning import is_poisoned
 from unweave.receipt import Receipt, environment
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
@@ -100,7 +101,8 @@ def compare(
     Args:
         data: Name of a data set, or a function that gives the graph split by a seed.
         model: Name of a built-in model, or a function of (features, classes) that builds one.
-        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"`` or ``"crossed:0.5"``.
+        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"``, ``"crossed:0.5"`` or
+            ``"triggered:0.1"``; ``"flipped:0.2@0.5"`` asks to forget half of what was poisoned.
         methods: Names, with options where they differ from the defaults (``"gif(steps=3)"``); the controls are added
             where they are missing. Fine-tuning gets as long as the last one.
         seeds: How many.
@@ -141,7 +143,7 @@ def compare(
     same_graph = [trials[0, s] for s in range(seeds)] if averaged else []
     rows = [_row(name, own, same_graph) for name in [*order, OTHER_SEED]]
     if is_poisoned(forget):
-        _add_recovery(rows)
+        _add_recovery(rows, own)
     return Comparison(
         config={
             "data": data if isinstance(data, str) else getattr(data, "__name__", "custom"),
@@ -188,13 +190,20 @@ def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]
     return row
 
 
-def _add_recovery(rows: list[dict[str, Any]]) -> None:
-    """Of the F1 that the poison cost, the share that each method brings back; ``None`` where it cost nothing."""
+def _add_recovery(rows: list[dict[str, Any]], own: list[Trial]) -> None:
+    """How well each method gets rid of the poison.
+
+    ``recovery`` is the share of the F1 it cost that comes back, ``None`` where it cost nothing; ``attack_before`` and
+    ``attack`` are how often the attack succeeds with the trained model and after.
+    """
     f1 = {row["method"]: row["f1_mean"] for row in rows}
     lost = f1["retrain"] - f1["none"]
     for row in rows:
         known = row["f1_mean"] is not None and lost > 0
         row["recovery"] = (row["f1_mean"] - f1["none"]) / lost if known else None
+        row["attack_before"] = _mean_std([t.attack_before for t in own])[0]
+        attacks = [t.figures[row["method"]]["attack"] for t in own if row["method"] in t.figures]
+        row["attack"], row["attack_std"] = _mean_std(attacks)
 
 
 def _averaged(name: str, trials: list[Trial]) -> float | None:

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.data import load
-from unweave.drawing import stage
 from unweave.errors import ModelError, UnweaveError
 from unweave.fitting import Recipe
 from unweave.graph import remove
@@ -24,6 +23,7 @@ from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
+from unweave.poisoning import attack_success, is_poisoned, poison, stage
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.run import Run
@@ -52,6 +52,7 @@ class Trial:
         receipts: What each method says of itself.
         remaining: The nodes that remain.
         f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
+        attack_before: The attack success there, of a poisoned request.
     """
 
     outputs: dict[str, Tensor] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Trial:
     receipts: dict[str, Receipt] = field(default_factory=dict)
     remaining: Tensor = field(default_factory=lambda: torch.empty(0))
     f1_before: float = 0.0
+    attack_before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,15 @@ class Setting:
         for how in self.methods.values():
             if isinstance(how, str):
                 make(*parse(how))  # a method that does not exist has not failed
-        data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
+        clean = self.make_data(split_seed).to(self.device)
+        poisoned = poison(self.forget, clean, seed=split_seed) if is_poisoned(self.forget) else None
+        data, request = (
+            stage(self.forget, clean, seed=split_seed) if poisoned is None else (poisoned.data, poisoned.request)
+        )
         run = self.train(data, replace(self.recipe, seed=train_seed))
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
+        trial.attack_before = None if poisoned is None else attack_success(run.model, data, poisoned)
         removal = remove(data, request)
         touched, trial.remaining = removal.touched, torch.ones_like(removal.touched)
         trial.remaining[removal.nodes] = False
@@ -128,6 +135,7 @@ class Setting:
                 "passes": float(receipt.passes),
                 "peak_mib": receipt.peak_mib,
                 **_scale(receipt),
+                **({} if poisoned is None else {"attack": attack_success(result.model, reference.data, poisoned)}),
             }
             return receipt.seconds["forget"]
 
