@@ -25,7 +25,6 @@ from ladder_matrix_page import draw, page
 from matrix import DATA, MODELS, ORDINARY_DECAY, REQUESTS, WAYS
 
 import unweave as uw
-from unweave.drawing import is_poisoned, stage
 from unweave.experiments.compare import _averaged
 from unweave.experiments.results import commit, rounded
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
@@ -34,6 +33,7 @@ from unweave.graph import is_undirected
 from unweave.meter import find_device
 from unweave.methods import Method
 from unweave.methods.rungs import RETRAIN, SHARES, Kept, Rung
+from unweave.poisoning import is_poisoned, stage
 from unweave.receipt import environment
 from unweave.shape import shape_of
 

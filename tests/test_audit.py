@@ -15,8 +15,8 @@ from unweave.audit.evidence import ALARM, Evidence
 from unweave.audit.examination import Examination, verdict_of
 from unweave.audit.membership import fit_membership
 from unweave.audit.population import Upbringing
-from unweave.drawing import stage
 from unweave.models import build
+from unweave.poisoning import stage
 
 EPOCHS = 60
 SIZE = Size(references=8, shadows=16)

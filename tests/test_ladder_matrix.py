@@ -50,7 +50,7 @@ def test_trainings_are_shared_and_what_is_done_is_not_done_again(tmp_path: Path)
     assert set(found["believed"]) <= set(found["methods"])
     assert set(found["auto"]) == {f"auto(budget={b:g})" for b in ladder_matrix.BUDGETS}
     assert all("refused" in told or told["rung"] in found["believed"] for told in found["auto"].values())
-    ladder_matrix.write(tmp_path, {ladder_matrix.key_of(found): found})
+    ladder_matrix.write(tmp_path, {ladder_matrix.key_of(found): found}, {"ordinary"}, "cpu")
     done = ladder_matrix.read(tmp_path)
     assert ladder_matrix.left(task, 2, done) is None
     task.outputs("edges:0.05").unlink()

@@ -1,6 +1,7 @@
 """The comparison: complete, in its format, with its controls, and drawn."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 import unweave as uw
+from unweave.cli.compare import show_comparison
 from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged
 from unweave.experiments.plots import plot_comparison
 from unweave.experiments.trial import Trial
@@ -45,6 +47,7 @@ def test_rows_and_format(result: Comparison, tmp_path: Path) -> None:
     assert {"data", "model", "forget", "seeds", "epochs", "device"} <= set(document["config"])
     assert {"torch", "torch_geometric", "device_name", "threads"} <= set(document["environment"])
     assert document["config"]["finetune"] == "as long as gif"
+    assert not any("attack" in row for row in document["rows"]), "nothing was poisoned"
 
 
 def test_reference_points(result: Comparison) -> None:
@@ -147,7 +150,9 @@ def test_only_a_method_that_uses_the_prepared_state_is_charged_for_it() -> None:
     assert all(row["prepare_seconds_mean"] == 0 for row in result.rows if row["method"] != "gif")
 
 
-def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered() -> None:
+def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     methods = ["gif(steps=1)", "gif(damping=1000)", "retrain(disturbed=0.001)"]
     spaced = [" finetune", *(f" {name} " for name in methods)]
     result = uw.compare(graphs, small, "flipped:0.3", methods=spaced, seeds=2, epochs=60, averaged=False)
@@ -157,6 +162,14 @@ def test_methods_take_options_and_a_poisoned_request_tells_what_is_recovered() -
     for name, found in f1.items():
         expected = (found - f1["none"]) / lost if lost > 0 else None
         assert result.row(name)["recovery"] == expected
+        assert result.row(name)["attack_before"] == result.row("none")["attack"], "asked on the same graph"
+        assert 0 <= result.row(name)["attack"] <= 1
+    assert result.row("retrain")["attack"] < result.row("none")["attack"]
+    assert result.row("retrain")["attack_std"] >= 0
+    show_comparison(result)
+    shown = capsys.readouterr().out
+    assert re.search(r"method +F1 +recovery +attack ", shown)
+    assert f"{result.row('none')['attack']:.3f} before" in shown
     assert all(row["mean_gap_closed"] is None for row in result.rows)
     chaos = result.row("retrain(disturbed=0.001)")["gap_closed_mean"]
     assert result.row("gif(damping=1000)")["gap_closed_mean"] < chaos < 1

@@ -8,6 +8,7 @@ import typer
 from unweave.calibrating import DELETIONS
 from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
+    audit_table,
     comparison_table,
     drawable,
     out as console,
@@ -30,13 +31,27 @@ LEGEND = (
     "cost, passes   time / mean time of both retrainings; sweeps over the graph (an epoch is two)",
     "retrain (other seed) shows how far luck alone carries a retrained model from another one",
 )
+POISON_LEGEND = (
+    "recovery       of the F1 that the poison cost a model on the cleaned graph: 0 = doing nothing, 1 = as retraining",
+    "attack         how often the poison does what it is there for; {:.3f} before, with the poison in place",
+)
+
+AUDIT_LEGEND = (
+    "verdict        on how many seeds the audit says that the data is remembered, gone, …; see unweave audit",
+    "               the numbers of a test that has no power on any seed are in brackets; * = unusual on some seed",
+)
+
+FORGET = (
+    "Random request, e.g. edges:0.05; flipped:0.2, crossed:0.5 and triggered:0.1 poison first, flipped:0.2@0.5 forgets "
+    "half of that; memorised:0.05 takes what is memorised most."
+)
 
 
 @reports_errors
 def compare(
     data: DataName,
     model: ModelName,
-    forget: Annotated[str, typer.Option(help="Random request, e.g. edges:0.05; flipped:0.2 and crossed:0.5 poison.")],
+    forget: Annotated[str, typer.Option(help=FORGET)],
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; gif(steps=3) gives options.")
     ] = "none,finetune,if,gif,retrain",
@@ -44,6 +59,10 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
     deletions: Annotated[int, typer.Option(help="Simulated deletions to calibrate auto by.", min=1)] = DELETIONS,
+    audit: Annotated[
+        bool, typer.Option("--audit", help="Also ask of every method whether it is gone; 64 more trainings a seed.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes that train the models of an audit.", min=1)] = 1,
     epochs: Epochs = 100,
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
@@ -63,6 +82,8 @@ def compare(
             methods=split_methods(methods),
             seeds=seeds,
             deletions=deletions,
+            audit=audit,
+            jobs=jobs,
             epochs=epochs,
             lr=lr,
             weight_decay=weight_decay,
@@ -93,8 +114,15 @@ def show_comparison(result: Comparison) -> None:
     say()
     console().print(comparison_table(result))
     say()
-    for line in LEGEND:
-        say(line)
+    poisoned = "attack" in result.rows[0]
+    for line in (*LEGEND, *(POISON_LEGEND if poisoned else ())):
+        say(line.format(result.rows[0].get("attack_before")))
+    if "audit" in result.rows[0]:
+        say()
+        console().print(audit_table(result))
+        say()
+        for line in AUDIT_LEGEND:
+            say(line)
     for row in result.rows:
         if row["failures"]:
             say(f"{row['method']} failed on {row['failures']} of {seeds}: {row['failure']}")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ParamSpec
 
 import typer
@@ -20,6 +21,7 @@ from unweave.experiments.compare import OTHER_SEED, Comparison
 from unweave.run import Run
 
 __all__ = [
+    "audit_table",
     "certified_in_words",
     "checkpoint_sizes",
     "comparison_table",
@@ -147,12 +149,15 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")
     failed = any(row["failures"] for row in comparison.rows)
-    for column in ("F1", "gap closed", "seed-averaged", "residual", "seconds", "cost", "passes", *["failed"] * failed):
+    poisoned = "attack" in comparison.rows[0]
+    heads = ["F1", *["recovery", "attack"] * poisoned, "gap closed", "seed-averaged", "residual", "seconds", "cost"]
+    for column in (*heads, "passes", *["failed"] * failed):
         table.add_column(column, justify="right")
     for row in comparison.rows:
         table.add_row(
             row["method"],
             _plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
+            *([_number(row["recovery"], "{:+.2f}"), _number(row["attack"], "{:.3f}")] if poisoned else []),
             _plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
             _number(row["mean_gap_closed"], "{:+.2f}"),
             _number(row["residual_influence_mean"], "{:.2f}"),
@@ -173,3 +178,30 @@ def _plus_minus(mean: float | None, spread: float | None, form: str) -> str:
     if mean is None:
         return "–"
     return form.format(mean) + (f" ± {spread:.2f}" if form.startswith("{:+") else f" ± {spread:.3f}")
+
+
+def audit_table(comparison: Comparison) -> Table:
+    """What an audit of every method found: its verdict, and the numbers of the tests that ask whether it is gone."""
+    tests = comparison.rows[-1]["audit"]["tests"]
+    asked = [name for name, test in tests.items() if test["group"] in ("membership", "links", "exposure", "relearning")]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method")
+    table.add_column("verdict")
+    for name in asked:
+        table.add_column(f"{name} ({tests[name]['unit']})", justify="right")
+    for row in comparison.rows:
+        found = row["audit"]["tests"]
+        verdicts = ", ".join(f"{count} {verdict}" for verdict, count in row["audit"]["verdicts"].items())
+        table.add_row(row["method"], verdicts or "-", *(_audited(found.get(name)) for name in asked))
+    means = [f"{tests[name]['retrained_mean']:.3g} ± {fmean(tests[name]['floor']):.2g}" for name in asked]
+    table.add_row("retrained models", "", *means, style="dim")
+    table.add_row("models with the data", "", *(f"{tests[name]['trained_mean']:.3g}" for name in asked), style="dim")
+    return table
+
+
+def _audited(test: dict[str, Any] | None) -> str:
+    if test is None:
+        return "-"
+    text = f"{fmean(test['value']):.3g}"
+    unusual = {"remembers", "differs"} & set(test["finding"])
+    return f"{text}*" if unusual else text if test["separates"] else f"({text})"

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.data import load
-from unweave.drawing import stage
 from unweave.errors import DataError, UnweaveError
 from unweave.experiments.experiment import PUBLISHED_SCALES
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
@@ -29,6 +28,7 @@ from unweave.methods.registry import make
 from unweave.metrics import closed, gap, log_probabilities, micro_f1
 from unweave.models import MODELS
 from unweave.models.structure import by_messages
+from unweave.poisoning import stage
 from unweave.prepared import Prepared, prepare
 from unweave.receipt import environment
 from unweave.request import Request

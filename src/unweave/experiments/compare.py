@@ -6,8 +6,12 @@ are always among the rows, and fine-tuning gets as long as the method under test
 Seed-averaged figures (``mean_gap_closed``) need one graph and many trainings, so the split and request
 of the first seed are also trained from every other seed.
 
-A poisoned request (``flipped:0.2``, ``crossed:0.5``) trains on wrong labels or edges and asks to forget exactly those;
-its rows also say how much of the lost F1 a method recovers.
+A request for what is memorised most (``memorised:0.05``) is drawn by models that saw half of the labels each: the
+hardest nodes to forget.
+
+A poisoned request (``flipped:0.2``, ``crossed:0.5``, ``triggered:0.1``) trains on wrong labels, on wrong edges or on a
+backdoor, and asks to forget exactly those, or a part of them (``flipped:0.2@0.5``); its rows also say how much of the
+lost F1 a method recovers, and how often the attack succeeds before and after (:mod:`unweave.poisoning`).
 """
 
 import json
@@ -21,8 +25,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from unweave.audit.auditing import FULL
+from unweave.audit.evidence import Evidence
+from unweave.audit.examination import verdict_of
 from unweave.calibrating import DELETIONS
-from unweave.drawing import is_poisoned
 from unweave.errors import DataError, MethodError, UnweaveError
 from unweave.experiments.trial import (
     CONTROLS,
@@ -39,6 +45,7 @@ from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import make, parse
 from unweave.metrics import closed, gap
+from unweave.poisoning import is_poisoned
 from unweave.receipt import Receipt, environment
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
@@ -93,6 +100,8 @@ def compare(
     forgettable: bool = False,
     averaged: bool = True,
     deletions: int = DELETIONS,
+    audit: bool = False,
+    jobs: int = 1,
     device: str = "cpu",
     root: str | Path | None = None,
     progress: Progress | None = None,
@@ -102,7 +111,9 @@ def compare(
     Args:
         data: Name of a data set, or a function that gives the graph split by a seed.
         model: Name of a built-in model, or a function of (features, classes) that builds one.
-        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"`` or ``"crossed:0.5"``.
+        forget: Random request, e.g. ``"edges:0.05"``, or a poisoned one, ``"flipped:0.2"``, ``"crossed:0.5"`` or
+            ``"triggered:0.1"``; ``"flipped:0.2@0.5"`` asks to forget half of what was poisoned;
+            ``"memorised:0.05"`` takes the training nodes that are memorised most.
         methods: Names, with options where they differ from the defaults (``"gif(steps=3)"``); the controls are added
             where they are missing. Fine-tuning gets as long as the last one.
         seeds: How many.
@@ -113,6 +124,8 @@ def compare(
         averaged: Also train the first split from every seed, for ``mean_gap_closed``; nearly doubles the work.
         deletions: Simulated deletions by which every run is calibrated, where ``auto`` is among the methods; the run is
             then prepared for all of them.
+        audit: Also put the model of every method through the tests of :func:`unweave.audit`; 64 more trainings a seed.
+        jobs: Processes that train the models of an audit.
         device: ``cpu`` or ``cuda``.
         root: Data folder.
         progress: Called with (trials done, trials).
@@ -129,7 +142,7 @@ def compare(
     where = find_device(device)
     recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
     makers = data_maker(data, root), model_maker(model, forgettable)
-    setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions)
+    setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions, jobs=jobs)
     if weight_decay is None:
         weight_decay = setting.chosen_decay()
         setting = replace(setting, recipe=replace(recipe, weight_decay=weight_decay))
@@ -138,14 +151,17 @@ def compare(
     setting.warm_up()
     trials: dict[tuple[int, int], Trial] = {}
     for done, (split_seed, train_seed) in enumerate(plan, start=1):
-        trials[split_seed, train_seed] = setting.trial(split_seed, train_seed)
+        audited = audit and split_seed == train_seed
+        trials[split_seed, train_seed] = replace(setting, audit=FULL if audited else None).trial(split_seed, train_seed)
         if progress is not None:
             progress(done, len(plan))
     own = [trials[s, s] for s in range(seeds)]
     same_graph = [trials[0, s] for s in range(seeds)] if averaged else []
     rows = [_row(name, own, same_graph) for name in [*order, OTHER_SEED]]
     if is_poisoned(forget):
-        _add_recovery(rows)
+        _add_recovery(rows, own)
+    for row in rows if audit else ():
+        row["audit"] = _audited([t.evidence[row["method"]] for t in own if row["method"] in t.evidence])
     return Comparison(
         config={
             "data": data if isinstance(data, str) else getattr(data, "__name__", "custom"),
@@ -193,13 +209,48 @@ def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]
     return row
 
 
-def _add_recovery(rows: list[dict[str, Any]]) -> None:
-    """Of the F1 that the poison cost, the share that each method brings back; ``None`` where it cost nothing."""
+def _add_recovery(rows: list[dict[str, Any]], own: list[Trial]) -> None:
+    """How well each method gets rid of the poison.
+
+    ``recovery`` is the share of the F1 it cost that comes back, ``None`` where it cost nothing; ``attack_before`` and
+    ``attack`` are how often the attack succeeds with the trained model and after.
+    """
     f1 = {row["method"]: row["f1_mean"] for row in rows}
     lost = f1["retrain"] - f1["none"]
     for row in rows:
         known = row["f1_mean"] is not None and lost > 0
         row["recovery"] = (row["f1_mean"] - f1["none"]) / lost if known else None
+        row["attack_before"] = _mean_std([t.attack_before for t in own])[0]
+        attacks = [t.figures[row["method"]]["attack"] for t in own if row["method"] in t.figures]
+        row["attack"], row["attack_std"] = _mean_std(attacks)
+
+
+def _audited(found: list[tuple[Evidence, ...]]) -> dict[str, Any]:
+    """What the audits of a method found over the seeds, by test, beside models without and with the data."""
+    verdicts = [verdict_of(evidence) for evidence in found]
+    tests: dict[str, list[Evidence]] = {}
+    for entry in (entry for evidence in found for entry in evidence):
+        tests.setdefault(entry.name, []).append(entry)
+    return {
+        "verdicts": {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)},
+        "tests": {
+            name: {
+                "group": entries[0].group,
+                "unit": entries[0].unit,
+                "value": [e.after.value for e in entries],
+                **{f"{key} (mean)": fmean(e.after.more[key] for e in entries) for key in entries[0].after.more},
+                "retrained_mean": fmean(r.value for e in entries for r in e.retrained),
+                "trained_mean": fmean(r.value for e in entries for r in e.trained),
+                "usual": [e.usual if e.side == "both" else (None, e.usual[1]) for e in entries],
+                "floor": [e.floor for e in entries],
+                "effect": [e.effect for e in entries],
+                "finding": [e.finding for e in entries],
+                "separates": sum(e.separates for e in entries),
+                "power": sum(e.powerful for e in entries),
+            }
+            for name, entries in tests.items()
+        },
+    }
 
 
 def _averaged(name: str, trials: list[Trial]) -> float | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.data import load
-from unweave.drawing import draw as draw_request, is_poisoned, stage
+from unweave.drawing import draw as draw_request
 from unweave.experiments.experiment import Experiment, Task, number, setting, spread, table
 from unweave.experiments.paper import EFFICACY, TABLE_2, TABLE_2_STD
 from unweave.experiments.published_setup import hops, train_published
@@ -19,6 +19,7 @@ from unweave.fitting import seeded
 from unweave.graph import remove
 from unweave.meter import find_device
 from unweave.metrics import log_probabilities, micro_f1
+from unweave.poisoning import is_poisoned, stage
 
 __all__ = ["EXPERIMENT", "STEPS", "reasons"]
 

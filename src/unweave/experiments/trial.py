@@ -14,10 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.audit.case import Size, build_case
+from unweave.audit.evidence import Evidence
+from unweave.audit.examination import Examination
+from unweave.audit.hard import memorised_request
+from unweave.audit.population import Upbringing
 from unweave.calibrating import DELETIONS
 from unweave.data import load
-from unweave.drawing import stage
-from unweave.errors import ModelError, UnweaveError
+from unweave.errors import ModelError, RequestError, UnweaveError
 from unweave.fitting import Recipe
 from unweave.graph import remove
 from unweave.methods import Method
@@ -27,6 +31,7 @@ from unweave.methods.replay import Replay
 from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
+from unweave.poisoning import Poisoned, attack_success, is_poisoned, poison, stage
 from unweave.receipt import Receipt
 from unweave.request import Request
 from unweave.run import Run
@@ -37,6 +42,9 @@ __all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial"
 
 CONTROLS = ("none", "finetune", "retrain")
 OTHER_SEED = "retrain (other seed)"
+MEMORISED = "memorised"
+"""A request for the training nodes that are memorised most (:mod:`unweave.audit.hard`)."""
+
 OTHER = 10_000
 """Added to a seed to get the other seed of the floor."""
 
@@ -55,6 +63,8 @@ class Trial:
         receipts: What each method says of itself.
         remaining: The nodes that remain.
         f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
+        evidence: What an audit finds of each method's model, where one was asked for.
+        attack_before: The attack success there, of a poisoned request.
     """
 
     outputs: dict[str, Tensor] = field(default_factory=dict)
@@ -63,6 +73,8 @@ class Trial:
     receipts: dict[str, Receipt] = field(default_factory=dict)
     remaining: Tensor = field(default_factory=lambda: torch.empty(0))
     f1_before: float = 0.0
+    evidence: dict[str, tuple[Evidence, ...]] = field(default_factory=dict)
+    attack_before: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,8 @@ class Setting:
         device: Where.
         controls: Whether fine-tuning, doing nothing and another seed are measured too, or were before.
         deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test.
+        audit: How many models to train for an audit of every method, where one is wanted.
+        jobs: Processes that train those.
     """
 
     make_data: MakeData
@@ -88,10 +102,12 @@ class Setting:
     device: torch.device
     controls: bool = True
     deletions: int = DELETIONS
+    audit: Size | None = None
+    jobs: int = 1
 
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
-        data, request = stage(self.forget, self.make_data(0).to(self.device))
+        data, request = stage(_cheap(self.forget), self.make_data(0).to(self.device))
         run = replace(self, deletions=1).train(data, replace(self.recipe, epochs=3, forgettable=False))
         for name in [*self.methods, *(CONTROLS if self.controls else ())]:
             try:
@@ -104,19 +120,21 @@ class Setting:
         for how in self.methods.values():
             if isinstance(how, str):
                 make(*parse(how))  # a method that does not exist has not failed
-        data, request = stage(self.forget, self.make_data(split_seed).to(self.device), seed=split_seed)
-        return self.measure(self.train(data, replace(self.recipe, seed=train_seed)), request)
+        data, request, poisoned = self._stage(split_seed)
+        return self.measure(self.train(data, replace(self.recipe, seed=train_seed)), request, poisoned)
 
-    def measure(self, run: Run, request: Request) -> Trial:
+    def measure(self, run: Run, request: Request, poisoned: Poisoned | None = None) -> Trial:
         """Forget a request by every method, retrain, and score."""
         data = run.data
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
+        trial.attack_before = None if poisoned is None else attack_success(run.model, data, poisoned)
         removal = remove(data, request)
         touched, trial.remaining = removal.touched, torch.ones_like(removal.touched)
         trial.remaining[removal.nodes] = False
         target = log_probabilities(reference.model, reference.data)
         nothing = log_probabilities(run.model, reference.data)
+        models: dict[str, nn.Module] = {}
 
         def note(name: str, result: Unlearned, prepared: float) -> float:
             """Score a result and let its model go; returns what the method took."""
@@ -125,6 +143,8 @@ class Setting:
             spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
             kept = trial.remaining
             trial.outputs[name], trial.receipts[name] = outputs, receipt
+            if self.audit is not None:
+                models[name] = result.model
             trial.figures[name] = {
                 "f1": micro_f1(outputs, data.y, reference.data.test_mask),
                 "gap_closed": closed(gap(target, outputs, kept), gap(target, nothing, kept)),
@@ -137,6 +157,7 @@ class Setting:
                 "passes": float(receipt.passes),
                 "peak_mib": receipt.peak_mib,
                 **_scale(receipt),
+                **({} if poisoned is None else {"attack": attack_success(result.model, reference.data, poisoned)}),
             }
             return receipt.seconds["forget"]
 
@@ -158,13 +179,30 @@ class Setting:
         )
         for figures in trial.figures.values():
             figures["cost"] = (figures["seconds"] or 0.0) / training
+        if self.audit is not None:
+            how = Upbringing(run.model, run.recipe)
+            case = build_case(data, request, how, self.audit, seed=run.recipe.seed, jobs=self.jobs)
+            examination, before = Examination(case), case.subject(run.model)
+            trial.evidence = {name: examination.of(before, case.subject(model)) for name, model in models.items()}
         return trial
+
+    def _stage(self, seed: int) -> tuple[Data, Request, Poisoned | None]:
+        """The graph to train on and the request of a seed, and what was poisoned, if anything."""
+        clean = self.make_data(seed).to(self.device)
+        kind, _, share = self.forget.strip().partition(":")
+        if kind == MEMORISED:
+            how = Upbringing(self._model(clean), replace(self.recipe, seed=seed))
+            return clean, memorised_request(how, clean, _share(self.forget, share), seed=seed, jobs=self.jobs), None
+        if not is_poisoned(self.forget):
+            return (*stage(self.forget, clean, seed=seed), None)
+        poisoned = poison(self.forget, clean, seed=seed)
+        return poisoned.data, poisoned.request, poisoned
 
     def chosen_decay(self) -> float:
         """The weight decay that :func:`unweave.train` chooses on the first split."""
         if not self.recipe.forgettable:
             return ORDINARY_DECAY
-        data = stage(self.forget, self.make_data(0).to(self.device))[0]
+        data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
         return train(self._model(data), data, **options).recipe.weight_decay
 
@@ -213,6 +251,18 @@ class Setting:
         if run.calibration and done.receipt.ladder:
             prepared += run.calibration.seconds
         return done, prepared
+
+
+def _cheap(forget: str) -> str:
+    """A request of the same size that needs no models to be drawn."""
+    return forget.replace(MEMORISED, "nodes")
+
+
+def _share(forget: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise RequestError(f"cannot read {forget!r}; write e.g. {MEMORISED}:0.05, alone") from None
 
 
 def _scale(receipt: Receipt) -> dict[str, float | None]:
