@@ -1,10 +1,11 @@
-"""The audit put to the test: do its attacks tell doing nothing from retraining, and does it leave retrained models alone?
+"""The audit put to the test: does it tell doing nothing from retraining, and does it leave retrained models alone?
 
     python benchmarks/audit.py separation --models gcn,gat --data cora,citeseer --seeds 2 --jobs 2
     python benchmarks/audit.py separation --models gcn --ways forgettable --seeds 2 --jobs 2
     python benchmarks/audit.py alarms --audits 100
 
-separation: flipped labels, and the nodes that are memorised most: every attack, for every method and for the controls.
+separation: flipped labels, the nodes that are memorised most, and edges between classes that were added: every attack,
+for every method and for the controls.
 alarms: retrained models audited against each other, on the embedded graph. Every audit has 16 models of each kind of
 its own, drawn from 120; shadow models are shared. How many raise an alarm?
 
@@ -35,7 +36,7 @@ from unweave.poisoning import stage
 from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "audit"
-REQUESTS = ("flipped:0.2", "memorised:0.05")
+REQUESTS = ("flipped:0.2", "memorised:0.05", "crossed:0.5")
 METHODS = ("gif", "replay(share=0.2)")
 ALARMS = ("nodes:0.1", "edges:0.05", "flipped:0.2")
 POOL, EPOCHS = 120, 40
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--data", default="cora,citeseer")
     parser.add_argument("--models", default="gcn,gat")
     parser.add_argument("--ways", default="ordinary")
+    parser.add_argument("--forget", default=",".join(REQUESTS))
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--audits", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=1)
@@ -106,7 +108,7 @@ def main() -> None:
         path = asked.out / f"{asked.part}.jsonl"
         cells: list[tuple[str, ...]] = [(forget,) for forget in ALARMS]
         if asked.part == "separation":
-            parts = (asked.ways.split(","), asked.data.split(","), asked.models.split(","), REQUESTS)
+            parts = (getattr(asked, part).split(",") for part in ("ways", "data", "models", "forget"))
             cells = list(itertools.product(*parts))
         done = {tuple(line["cell"]) for line in read(path)}
         for cell in cells:

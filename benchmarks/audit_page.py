@@ -15,8 +15,8 @@ def page(cells: list[dict[str, Any]], alarms: list[dict[str, Any]]) -> str:
     lines = [
         "# The audit put to the test",
         "",
-        "Made by `python benchmarks/audit.py` from the files beside it; what the tests are, and how they are judged, is in "
-        "[Proof of forgetting](../../../docs/audit.md).",
+        "Made by `python benchmarks/audit.py` from the files beside it; what the tests are and how they are judged is "
+        "said in [Proof of forgetting](../../../docs/audit.md).",
         "",
         "## Retrained models are left alone",
         "",
@@ -28,9 +28,9 @@ def page(cells: list[dict[str, Any]], alarms: list[dict[str, Any]]) -> str:
         "",
         "## Every attack tells doing nothing from retraining",
         "",
-        "The number of a test, mean over the seeds, for models that saw the data, for retrained ones (± the seed floor), and "
-        "the distance between them in seed floors. *Separates*: on how many seeds at least 80 % of the models that saw the "
-        "data lie outside of the range of retrained ones.",
+        "The number of a test, mean over the seeds, for models that saw the data, for retrained ones (± the seed "
+        "floor), and the distance between them in seed floors. *Separates*: on how many seeds at least 80 % of the "
+        "models that saw the data lie outside of the range of retrained ones.",
         "",
         "| cell | test | with the data | retrained | seed floors apart | separates |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -38,8 +38,8 @@ def page(cells: list[dict[str, Any]], alarms: list[dict[str, Any]]) -> str:
         "",
         "## What the methods get",
         "",
-        "Verdicts over the seeds, and the likelihood ratio's AUC (TPR at 1 % false positives), epochs to learn it back, gap "
-        "closed, cost.",
+        "Verdicts over the seeds, and the likelihood ratio's AUC (TPR at 1 % false positives), epochs to learn it "
+        "back, gap closed, cost.",
         "",
         "| cell | method | verdict | likelihood ratio | epochs | gap closed | cost |",
         "| --- | --- | --- | --- | --- | --- | --- |",

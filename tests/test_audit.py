@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,12 @@ SIZE = Size(references=8, shadows=16)
 def demo() -> uw.Run:
     data = uw.load("demo")
     return uw.train(build("gcn", data.num_features, data.num_classes), data, epochs=EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where audits of one request share their models."""
+    return tmp_path_factory.mktemp("models")
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +136,11 @@ def test_a_request_that_leaves_no_trace_is_not_passed(demo: uw.Run) -> None:
     assert {entry.finding for entry in found.evidence if entry.asks == "gone"} == {"no power"}
 
 
-def test_two_runs_are_audited_by_their_receipts(demo: uw.Run) -> None:
+def test_two_runs_are_audited_by_their_receipts(demo: uw.Run, models: Path) -> None:
     request = uw.draw("nodes:0.1", demo.data)
     first = uw.Request(nodes=request.nodes[:5])
     after = demo.forget(first).forget(uw.Request(nodes=request.nodes[5:]), "retrain")
-    found = uw.audit(demo, after, quick=True)
+    found = uw.audit(demo, after, quick=True, cache=models)
     assert found.request == request
     assert found.receipt == after.receipts[-1]
     assert found.config["retrained"] == 8
@@ -143,22 +150,24 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run) -> None:
     assert sum(entry.alarm for entry in found.evidence) == pytest.approx(ALARM)
 
 
-def test_the_same_models_without_runs_give_the_same(demo: uw.Run) -> None:
+def test_the_same_models_without_runs_give_the_same(demo: uw.Run, models: Path) -> None:
     request = uw.draw("nodes:0.1", demo.data)
     after = demo.forget(request)
-    runs = uw.audit(demo, after, quick=True)
-    models = uw.audit(demo.model, after.model, data=demo.data, request=request, recipe=demo.recipe, quick=True)
-    assert models.evidence == runs.evidence
-    assert models.receipt is None
+    runs = uw.audit(demo, after, quick=True, cache=models)
+    plain = uw.audit(
+        demo.model, after.model, data=demo.data, request=request, recipe=demo.recipe, quick=True, cache=models
+    )
+    assert plain.evidence == runs.evidence
+    assert plain.receipt is None
 
 
-def test_labels_of_test_nodes_change_nothing_but_the_final_score(demo: uw.Run) -> None:
+def test_labels_of_test_nodes_change_nothing_but_the_final_score(demo: uw.Run, models: Path) -> None:
     request = uw.draw("nodes:0.1", demo.data)
     after = demo.forget(request)
     other = demo.data.clone()
     other.y[other.test_mask] = (other.y[other.test_mask] + 1) % int(other.y.max() + 1)
     found, again = (
-        uw.audit(demo.model, after.model, data=data, request=request, recipe=demo.recipe, quick=True)
+        uw.audit(demo.model, after.model, data=data, request=request, recipe=demo.recipe, quick=True, cache=models)
         for data in (demo.data, other)
     )
     scores = ("calibration", "errors on test nodes")
@@ -194,3 +203,30 @@ def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
         uw.audit(one, two)
     with pytest.raises(uw.RequestError, match="no receipt"):
         uw.audit(demo, demo)
+
+
+def test_a_comparison_asks_it_of_every_method() -> None:
+    found = uw.compare("demo", "sgc", "memorised:0.03", methods=["gif"], seeds=1, epochs=15, averaged=False, audit=True)
+    verdicts = {row["method"]: row["audit"]["verdicts"] for row in found.rows}
+    assert verdicts["none"] == {"remembers": 1}
+    assert verdicts["retrain"] == {"gone": 1}
+    assert "membership, likelihood ratio" in found.row("gif")["audit"]["tests"]
+    assert found.row("none")["audit"]["tests"]["epochs to learn it back"]["value"] == [0.0]
+    with pytest.raises(uw.RequestError, match="memorised"):
+        uw.compare("demo", "sgc", "memorised:much", seeds=1)
+
+
+@pytest.mark.slow
+def test_retrained_models_are_not_flagged_beyond_the_stated_rate() -> None:
+    """100 retrained models, each audited against another, with reference models of their own."""
+    data, request = stage("nodes:0.1", uw.load("demo"))
+    how = Upbringing(build("gcn", data.num_features, data.num_classes), uw.Recipe(epochs=30))
+    pool = build_case(data, request, how, Size(references=100, shadows=16))
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for number in range(100):
+        others = rng.permutation([n for n in range(100) if n != number])
+        group = {kind: tuple(getattr(pool, kind)[n] for n in others[:16]) for kind in ("retrained", "trained")}
+        found = Examination(replace(pool, **group)).of(pool.retrained[others[16]], pool.retrained[number])
+        alarms += verdict_of(found) in ("remembers", "differs")
+    assert alarms <= 11  # more than that has a chance of 1 in 100 at the stated rate of 5 %

@@ -201,9 +201,9 @@ def _nodes(data: Data, request: Request, rng: np.random.Generator) -> tuple[Tens
     named = sorted({*request.nodes, *request.features, *request.labels})
     used = data.train_mask.cpu()
     chosen = [node for node in named if used[node]]
-    held, notes = _held_out(data)
     if not chosen:
         return torch.empty(0, dtype=torch.long, device=data.x.device), 0, []
+    held, notes = _held_out(data)
     if len(named) > len(chosen):
         notes.append(f"{len(named) - len(chosen)} nodes of the request were not trained on; they are left out")
     count = min(len(held), max(LEAST, min(len(chosen), MOST)))

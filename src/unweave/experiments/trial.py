@@ -255,7 +255,8 @@ class Setting:
 
 def _cheap(forget: str) -> str:
     """A request of the same size that needs no models to be drawn."""
-    return forget.replace(MEMORISED, "nodes")
+    kind, _, share = forget.strip().partition(":")
+    return f"nodes:{_share(forget, share):g}" if kind == MEMORISED else forget
 
 
 def _share(forget: str, text: str) -> float:

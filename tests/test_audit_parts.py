@@ -1,0 +1,278 @@
+"""The parts of the audit, each against what it must give."""
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch_geometric.data import Data
+
+import unweave as uw
+from unweave.audit.case import Case, Shadow, Size, Subject, build_case
+from unweave.audit.collateral import expected_calibration_error
+from unweave.audit.evidence import Evidence, Reading, limits
+from unweave.audit.hard import memorisation, memorised_request
+from unweave.audit.likelihood import LikelihoodRatio, confidence
+from unweave.audit.population import Upbringing, Variant, raise_models
+from unweave.audit.scores import auc, auc_interval, hits_at
+from unweave.graph import distinct_edges, remove
+from unweave.models import build
+
+RNG = np.random.default_rng(0)
+
+
+def small() -> Data:
+    """A part of the embedded graph that trains in no time."""
+    data = uw.load("demo")
+    return data.subgraph(torch.arange(data.num_nodes) < 1000)
+
+
+def how(data: Data, epochs: int = 3) -> Upbringing:
+    return Upbringing(build("sgc", data.num_features, int(data.y.max()) + 1), uw.Recipe(epochs=epochs))
+
+
+def readings(*values: float) -> tuple[Reading, ...]:
+    return tuple(map(Reading, values))
+
+
+def evidence(after: float, retrained: list[float], trained: list[float], **options: object) -> Evidence:
+    return Evidence(
+        "a",
+        "b",
+        "c",
+        "d",
+        "AUC",
+        Reading(0.0),
+        Reading(after),
+        readings(*retrained),
+        readings(*trained),
+        0.01,
+        **options,
+    )  # type: ignore[arg-type]
+
+
+def test_area_and_hits_are_those_of_the_definition() -> None:
+    inside, outside = RNG.integers(0, 9, 40).astype(float), RNG.integers(0, 7, 30).astype(float)
+    pairs = np.sign(inside[:, None] - outside[None, :])
+    assert auc(inside, outside) == pytest.approx((pairs > 0).mean() + (pairs == 0).mean() / 2)
+    assert auc(inside, outside) == pytest.approx(stats.mannwhitneyu(inside, outside).statistic / pairs.size)
+    assert hits_at(inside, outside, 0.1) == (inside > np.sort(outside)[-4]).mean()
+    assert hits_at(np.ones(3), np.zeros(5)) == 1
+    assert hits_at(np.zeros(3), np.zeros(5)) == 0
+
+
+def test_the_interval_of_an_area_covers_it() -> None:
+    true = stats.norm.cdf(1 / 2**0.5)
+    held = 0
+    for _ in range(200):
+        low, high = auc_interval(RNG.normal(1, 1, 60), RNG.normal(0, 1, 80))
+        assert low is not None
+        assert high is not None
+        held += low <= true <= high
+    assert 180 <= held <= 199
+    assert auc_interval(np.ones(1), np.zeros(9)) == (None, None)
+
+
+def test_limits_are_exceeded_as_often_as_they_say() -> None:
+    drawn = RNG.normal(3, 2, (4000, 9))
+    for side, skewed in (("both", False), ("above", False), ("above", True)):
+        values = np.exp(drawn) if skewed else drawn
+        found = [limits(list(row[:8]), 0.05, side, skewed=skewed) for row in values]  # type: ignore[arg-type]
+        outside = np.mean([not low <= row[8] <= high for (low, high), row in zip(found, values, strict=True)])
+        assert outside == pytest.approx(0.05, abs=0.012)
+
+
+@pytest.mark.parametrize(
+    ("after", "trained", "options", "finding"),
+    [
+        (0.9, [0.9, 0.91], {}, "remembers"),
+        (0.5, [0.9, 0.91], {}, "as retrained"),
+        (0.1, [0.9, 0.91], {}, "differs"),
+        (0.9, [0.5, 0.51], {}, "differs"),
+        (0.5, [0.5, 0.51], {}, "no power"),
+        (0.1, [0.1, 0.11], {"side": "above"}, "as retrained"),
+        (0.9, [0.1, 0.11], {"side": "above"}, "differs"),
+        (0.5, [0.5, 0.51], {"asks": "else"}, "as retrained"),
+    ],
+)
+def test_what_is_found(after: float, trained: list[float], options: dict[str, object], finding: str) -> None:
+    assert evidence(after, [0.49, 0.5, 0.51, 0.5, 0.49, 0.51], trained, **options).finding == finding
+
+
+def test_where_seeds_do_not_matter_a_last_digit_is_not_material() -> None:
+    """A convex model ends at the same place from every seed; an answer that is 99 % there has not failed."""
+    retrained = [0.5 + 1e-9 * n for n in range(8)]
+    assert evidence(0.504, retrained, [0.9] * 8).finding == "as retrained"
+    assert evidence(0.55, retrained, [0.9] * 8).finding == "remembers"
+
+
+def test_the_likelihood_ratio_is_that_of_two_normals() -> None:
+    models, items = 40, 5
+    seen = RNG.random((models, items)) < 0.5
+    said = np.where(seen, 2.0, -1.0) + RNG.normal(0, 0.7, (models, items)) + np.arange(items)
+    subjects = [Subject(nn.Identity(), torch.tensor(row), torch.tensor(row)) for row in said]
+    shadows = tuple(Shadow(s, m, m[:0]) for s, m in zip(subjects, seen, strict=True))
+    attack = LikelihoodRatio(shadows, seen, lambda subject: subject.whole.numpy()[:, None])
+    found = attack(subjects[0])
+    for item in range(items):
+        parts = []
+        for mask in (seen, ~seen):
+            mean = said[mask[:, item], item].mean()
+            left = [said[mask[:, i], i] - said[mask[:, i], i].mean() for i in range(items)]
+            spread = np.sqrt(sum((x**2).sum() for x in left) / sum(len(x) - 1 for x in left))
+            spread *= np.sqrt(1 + 1 / mask.sum(axis=0).mean())
+            parts.append(stats.norm.logpdf(said[0, item], mean, spread))
+        assert found[item] == pytest.approx(parts[0] - parts[1])
+
+
+def test_confidence_is_the_logit_of_the_label() -> None:
+    outputs = torch.randn(6, 4, dtype=torch.float64).log_softmax(dim=1)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    p = outputs.exp()[torch.arange(6), labels].numpy()
+    assert confidence(outputs, labels) == pytest.approx(np.log(p / (1 - p)))
+    assert np.isfinite(confidence(torch.tensor([[0.0, -800.0]], dtype=torch.float64), torch.tensor([0]))).all()
+
+
+def test_calibration_error_of_a_sure_and_of_an_honest_model() -> None:
+    sure = torch.tensor([[0.0, -50.0]] * 10)
+    assert expected_calibration_error(sure, torch.tensor([0] * 6 + [1] * 4)) == pytest.approx(0.4)
+    honest = torch.tensor([[0.6, 0.4]] * 10).log()
+    assert expected_calibration_error(honest, torch.tensor([0] * 6 + [1] * 4)) == pytest.approx(0, abs=1e-6)
+
+
+def test_a_variant_is_the_graph_that_it_says() -> None:
+    data = small()
+    node = int(data.train_mask.nonzero()[0])
+    held = int(data.val_mask.nonzero()[0])
+    known = {tuple(pair) for pair in data.edge_index.t().tolist()}
+    pair = next((0, v) for v in range(1, 1000) if (0, v) not in known and v != node)
+    graph = Variant(0, uw.Request(labels=[node]), (held,), (pair,)).of(data)
+    assert not graph.train_mask[node]
+    assert graph.train_mask[held]
+    assert not graph.val_mask[held]
+    assert {tuple(p) for p in graph.edge_index.t().tolist()} == known | {pair, pair[::-1]}
+    assert data.train_mask[node]
+    assert data.val_mask[held]
+
+
+def test_every_item_is_seen_by_half_of_the_shadows() -> None:
+    data = small()
+    edges = [(int(u), int(v)) for u, v in distinct_edges(data)[:40]]
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:30].tolist(), edges=edges)
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=6))
+    assert case.targets == 30
+    assert case.deleted == len(case.removal.request.edges)
+    nodes, links = (np.stack([getattr(s, kind) for s in case.shadows]) for kind in ("nodes", "links"))
+    assert (nodes.sum(axis=0) == 3).all()
+    assert (links.sum(axis=0) == 3).all()
+    known = {tuple(sorted(pair)) for pair in data.edge_index.t().tolist()}
+    assert not known & {tuple(sorted(pair)) for pair in case.links[case.deleted :].tolist()}
+    assert data.val_mask[case.nodes[case.targets :]].all()
+
+
+def test_rings_are_distances() -> None:
+    data = Data(
+        x=torch.ones(7, 1),
+        edge_index=torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4, 5], [1, 0, 2, 1, 3, 2, 4, 3, 5, 4]]),
+        y=torch.zeros(7, dtype=torch.long),
+        train_mask=torch.ones(7, dtype=torch.bool),
+    )
+    removal = remove(data, uw.Request(labels=[0]))
+    empty = torch.empty(0, dtype=torch.long)
+    case = Case(data, removal, empty, 0, empty.reshape(0, 2), 0, (), (), (), how(data))
+    assert case.rings.tolist() == [0, 1, 2, 3, -1, -1, -1]
+
+
+def test_models_are_kept_and_an_interrupted_audit_goes_on(tmp_path: Path) -> None:
+    data = small()
+    variants = [Variant(seed) for seed in range(4)]
+    first = raise_models(how(data), data, variants, cache=tmp_path)
+    known = dict([next(first), next(first)])
+    first.close()
+    assert len(list(tmp_path.iterdir())) >= 1
+    told: list[tuple[int, int]] = []
+    again = dict(raise_models(how(data), data, variants, cache=tmp_path, progress=lambda *n: told.append(n)))
+    assert told[-1] == (4, 4)
+    for number, model in known.items():
+        for a, b in zip(model.parameters(), again[number].parameters(), strict=True):
+            assert torch.equal(a, b)
+    places = sorted(tmp_path.iterdir())
+    assert len(places) == 4
+    places[0].write_bytes(b"torn")
+    dates = {place: place.stat().st_mtime_ns for place in places[1:]}
+    once_more = dict(raise_models(how(data), data, variants, cache=tmp_path))
+    assert all(place.stat().st_mtime_ns == date for place, date in dates.items())
+    for number in range(4):
+        for a, b in zip(once_more[number].parameters(), again[number].parameters(), strict=True):
+            assert torch.equal(a, b)
+    other = Upbringing(how(data).model, uw.Recipe(epochs=3, lr=0.02))
+    list(raise_models(other, data, variants[:1], cache=tmp_path))
+    assert len(list(tmp_path.iterdir())) == 5, "another recipe is another model"
+
+
+def test_two_processes_train_the_same_models() -> None:
+    data = small()
+    variants = [Variant(seed, uw.Request(labels=[int(data.train_mask.nonzero()[seed])])) for seed in range(2)]
+    one, two = (dict(raise_models(how(data), data, variants, jobs=jobs)) for jobs in (1, 2))
+    for number in range(2):
+        for a, b in zip(one[number].parameters(), two[number].parameters(), strict=True):
+            assert torch.allclose(a, b, atol=1e-6)
+
+
+class Own(nn.Module):
+    """A model whose training is one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(600, 6)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def test_a_training_of_ones_own_is_used_and_must_draw_new_weights() -> None:
+    data = small()
+
+    def trainer(model: nn.Module, graph: Data) -> None:
+        model.inner.reset_parameters()  # type: ignore[operator, union-attr]
+
+    model = Upbringing(Own(), trainer=trainer).train(data, 3)
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        expected = nn.Linear(600, 6)
+    assert torch.equal(model.inner.weight, expected.weight)  # type: ignore[union-attr]
+    with pytest.raises(uw.ModelError, match="draw its weights anew"):
+        Upbringing(Own(), trainer=lambda model, graph: None).train(data, 3)
+    with pytest.raises(uw.ModelError, match="recipe="):
+        Upbringing(Own()).train(data, 3)
+
+
+def test_what_is_memorised_is_what_has_a_wrong_label() -> None:
+    data = copy.copy(small())
+    wrong = data.train_mask.nonzero().flatten()[:40]
+    data.y = data.y.clone()
+    data.y[wrong] = (data.y[wrong] + 1) % 6
+    nodes, scores = memorisation(how(data, 60), data, models=6)
+    position = {int(node): float(score) for node, score in zip(nodes, scores, strict=True)}
+    flipped = np.mean([position[int(node)] for node in wrong])
+    rest = np.mean([score for node, score in position.items() if node not in set(wrong.tolist())])
+    assert flipped > 2 * abs(rest)
+    request = memorised_request(how(data, 60), data, 0.05)
+    share = len(set(request.nodes) & set(wrong.tolist())) / len(request.nodes)
+    assert share > 3 * 40 / nodes.numel()
+    with pytest.raises(uw.RequestError, match="share"):
+        memorised_request(how(data), data, 0.9)
+
+
+def test_nothing_to_learn_from_is_nothing_to_audit() -> None:
+    data = small()
+    request = uw.Request(features={int(data.test_mask.nonzero()[0]): "all"})
+    with pytest.raises(uw.RequestError, match="nothing to audit"):
+        build_case(data, request, how(data), Size(2, 0))
+    bare = copy.copy(data)
+    bare.val_mask = bare.test_mask = torch.zeros(1000, dtype=torch.bool)
+    with pytest.raises(uw.DataError, match="held out of training"):
+        build_case(bare, uw.Request(nodes=[int(data.train_mask.nonzero()[0])]), how(data), Size(2, 0))
