@@ -13,6 +13,7 @@ from unweave.checkpoints import Checkpoint, Trainer
 from unweave.data import load, split
 from unweave.drawing import draw
 from unweave.errors import (
+    AbnormalRequestError,
     BudgetError,
     ClassLossError,
     DataError,
@@ -39,12 +40,14 @@ from unweave.receipt import Receipt
 from unweave.rehearsal import Rehearsal, rehearse
 from unweave.request import Request
 from unweave.run import Run
+from unweave.screening import Screening, screen
 from unweave.training import train
 from unweave.unlearning import Unlearned, unlearn
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbnormalRequestError",
     "BudgetError",
     "Calibration",
     "Checkpoint",
@@ -69,6 +72,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunError",
+    "Screening",
     "SolverError",
     "Trainer",
     "Unlearned",
@@ -83,6 +87,7 @@ __all__ = [
     "polish",
     "prepare",
     "rehearse",
+    "screen",
     "split",
     "train",
     "unlearn",

@@ -42,6 +42,7 @@ from unweave.prepared import WORN, Prepared, prepare
 from unweave.receipt import Receipt
 from unweave.remembering import STATES, Trace, began_anew, fates, outside, replaced
 from unweave.request import Request
+from unweave.screening import DRAWS, RATE, Screening, screen_run, screened
 from unweave.standing import Standing, standing_of
 from unweave.streams import forget_all, noted, outstanding, refuse_gone
 from unweave.unlearning import Unlearned, unlearn
@@ -112,6 +113,7 @@ class Run:
         defer: bool = False,
         memory_mib: float | None = None,
         purge: bool = False,
+        screen: bool = False,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
@@ -131,6 +133,7 @@ class Run:
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
             purge: Leave nothing else in the run that was made with what is removed: checkpoints go, unless training
                 began anew, and a prepared state is computed anew on the remaining graph.
+            screen: Refuse a request that is out of the ordinary (:meth:`screen`); the receipt has what was found.
             **options: Options of the method.
         """
         method = self._usual(defer) if method is None else method
@@ -142,6 +145,8 @@ class Run:
             "purge": purge,
             **options,
         }
+        if screen:
+            return screened(self, request, method, defer=defer, **again)
         if isinstance(request, Request) and self.receipts:
             left, note = outstanding(request, self.receipts)
             if left is None:
@@ -190,6 +195,20 @@ class Run:
             new = replace(new, prepared=done.prepared if defer else self._aged(done, memory_mib))
         receipt = replace(receipt, remembers=[*receipt.remembers, *self._traces(vars(new), fresh)])
         return replace(new, receipts=(*self.receipts, _in_sequence(receipt, self.receipts)))
+
+    def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
+        """What a request is predicted to do to nodes not trained on, and whether random ones like it do as much.
+
+        Deletion can itself be an attack. Nothing is changed; it takes some two sweeps over the graph for each request
+        that is drawn, and uses no test label.
+
+        Args:
+            request: What would be forgotten; what is gone already is left out.
+            seed: Of the random requests.
+            draws: How many of them, at least 10.
+            rate: Probability with which a random request is flagged.
+        """
+        return screen_run(self, request, seed=seed, draws=draws, rate=rate)
 
     def _purged(self, fresh: Collection[str], memory_mib: float | None) -> "Run":
         """This run, which has forgotten, without what was made before that; what a purge makes anew is made anew."""
