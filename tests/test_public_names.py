@@ -11,12 +11,13 @@ SOURCE = Path(unweave.__file__).parent
 
 def test_exported_names_are_pinned() -> None:
     assert unweave.__all__ == [
-        "Audit", "BudgetError", "Calibration", "Checkpoint", "ClassLossError", "DataError", "DataUnavailableError",
-        "DivergenceError",
+        "AbnormalRequestError", "Audit", "BudgetError", "Calibration", "Checkpoint", "ClassLossError", "DataError",
+        "DataUnavailableError", "DivergenceError",
         "EmptyRequestError", "Explanation", "IntegrityError", "MethodError", "ModelError", "NegativeCurvatureError",
         "NoProgressError", "Plan", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError",
-        "Run", "RunError", "SolverError", "Trainer", "Unlearned", "UnweaveError", "audit", "compare", "draw", "explain",
-        "load", "losses", "methods", "models", "polish", "prepare", "rehearse", "split", "train", "unlearn",
+        "Run", "RunError", "Screening", "SolverError", "Trainer", "Unlearned", "UnweaveError", "audit", "compare",
+        "draw", "explain", "load", "losses", "methods", "models", "polish", "prepare", "rehearse", "screen", "split",
+        "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
 

@@ -14,6 +14,7 @@ from unweave.checkpoints import Checkpoint, Trainer
 from unweave.data import load, split
 from unweave.drawing import draw
 from unweave.errors import (
+    AbnormalRequestError,
     BudgetError,
     ClassLossError,
     DataError,
@@ -40,12 +41,14 @@ from unweave.receipt import Receipt
 from unweave.rehearsal import Rehearsal, rehearse
 from unweave.request import Request
 from unweave.run import Run
+from unweave.screening import Screening, screen
 from unweave.training import train
 from unweave.unlearning import Unlearned, unlearn
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AbnormalRequestError",
     "Audit",
     "BudgetError",
     "Calibration",
@@ -71,6 +74,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunError",
+    "Screening",
     "SolverError",
     "Trainer",
     "Unlearned",
@@ -86,6 +90,7 @@ __all__ = [
     "polish",
     "prepare",
     "rehearse",
+    "screen",
     "split",
     "train",
     "unlearn",

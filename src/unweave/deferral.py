@@ -37,7 +37,7 @@ from unweave.request import Request
 from unweave.validation import check_model
 from unweave.view import GraphView, Taken
 
-__all__ = ["BEYOND", "Deferred", "forget_locally", "settle"]
+__all__ = ["BEYOND", "CAUTION", "Deferred", "cautious_damping", "forget_locally", "settle"]
 
 CAUTION = 10.0
 """Times the least damping of a step that is checked, as low-rank curvature is all there is and nobody looks. Tried were
@@ -257,15 +257,15 @@ def _step(ready: Prepared, theta: Tensor, v: Tensor, share: float) -> tuple[Tens
     warnings = warnings if worn > WORN else []
     if not bool(v.any()):
         return torch.zeros_like(theta), details, [*warnings, GIF.at_rest]
-    details["damping"] = damping = _damping(ready, theta)
+    details["damping"] = damping = cautious_damping(ready, theta)
     if ready.at_minimum:
         return ready.curvature.solve(v, damping), details, warnings
     kept = 1.0 if pending is None else pending.kept
     return ready.curvature.solve(v - (1 - share) * kept * ready.gradient, damping), details, warnings
 
 
-def _damping(ready: Prepared, theta: Tensor) -> float:
-    """δ, by the rule of a step that is checked (:mod:`unweave.damping`) from the prepared spectrum."""
+def cautious_damping(ready: Prepared, theta: Tensor) -> float:
+    """δ of a step that nobody checks, by the rule of one that is (:mod:`unweave.damping`), from what was prepared."""
     values = ready.curvature.values
     if ready.at_minimum:
         return FLOOR * float(values[-1])

@@ -5,7 +5,8 @@
     UnweaveError
     ├── RequestError             the request cannot be carried out on this graph
     │   ├── EmptyRequestError        nothing to forget
-    │   └── ClassLossError           a class would lose its last training node (allow it explicitly)
+    │   ├── ClassLossError           a class would lose its last training node (allow it explicitly)
+    │   └── AbnormalRequestError     it would do far more damage than random requests like it
     ├── DataError                the graph cannot be used
     │   ├── DataUnavailableError     files are missing and cannot be downloaded
     │   └── IntegrityError           a data file is not the one it claims to be
@@ -36,6 +37,10 @@ class EmptyRequestError(RequestError):
 
 class ClassLossError(RequestError):
     """The request would take the last training node of a class."""
+
+
+class AbnormalRequestError(RequestError):
+    """The request is predicted to do far more damage than random requests like it; it was not carried out."""
 
 
 class DataError(UnweaveError):

@@ -76,6 +76,7 @@ class Receipt:
             ``statement`` says it in words, the rest are its figures and what was checked (:mod:`unweave.certificate`).
             ``None`` in receipts from before there were any.
         ladder: What ``auto`` tried, what it believes and on what evidence; ``verdict`` says it in words.
+        screening: What the request was predicted to do, beside random ones, where that was asked before.
     """
 
     request: dict[str, Any]
@@ -101,6 +102,7 @@ class Receipt:
     certificate: dict[str, Any] | None = None
     remembers: list[Trace] = field(default_factory=list)
     ladder: dict[str, Any] | None = None
+    screening: dict[str, Any] | None = None
 
     @property
     def verdict(self) -> str | None:
@@ -141,6 +143,7 @@ class Receipt:
             ("Forgotten", describe_removed(self.removed)),
             ("Graph", describe_graph(self.graph)),
             ("Affected", describe_region(self.region)),
+            *([("Screened", str(self.screening["statement"]))] if self.screening else []),
             ("Method", self._method()),
         ]
         if self.solve:

@@ -35,6 +35,7 @@ from unweave.purging import purge
 from unweave.receipt import Receipt
 from unweave.remembering import Trace, fates, outside, replaced
 from unweave.request import Request
+from unweave.screening import DRAWS, RATE, Screening, screen_run, screened
 from unweave.standing import Standing, standing_of
 from unweave.storage import files_of, parts_of
 from unweave.streams import forget_all
@@ -105,6 +106,7 @@ class Run:
         defer: bool = False,
         memory_mib: float | None = None,
         purge: bool = False,
+        screen: bool = False,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
@@ -123,10 +125,27 @@ class Run:
                 what it was worth. Requests that are pending are verified before one that is not deferred.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
             purge: Leave nothing else in the run that was made with what is removed (:meth:`purge`).
+            screen: Refuse a request that is out of the ordinary (:meth:`screen`); the receipt has what was found.
             **options: Options of the method.
         """
         given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        if screen:
+            return screened(self, request, method, purge=purge, **given, **options)
         return forget(self, request, method, **given, purge=purge, options=options)
+
+    def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
+        """What a request is predicted to do to nodes not trained on, and whether random ones like it do as much.
+
+        Deletion can itself be an attack. Nothing is changed; it takes some two sweeps over the graph for each request
+        that is drawn, and uses no test label.
+
+        Args:
+            request: What would be forgotten; what is gone already is left out.
+            seed: Of the random requests.
+            draws: How many of them, at least 10.
+            rate: Probability with which a random request is flagged.
+        """
+        return screen_run(self, request, seed=seed, draws=draws, rate=rate)
 
     def purge(self, *, memory_mib: float | None = None) -> "Run":
         """A new run that keeps nothing, beside the model, that was made with what it has forgotten.

@@ -8,7 +8,7 @@ import typer
 
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
-from unweave.errors import MethodError, RunError
+from unweave.errors import DataError, MethodError, RunError
 from unweave.graph import is_undirected
 from unweave.meter import find_device
 from unweave.methods import available
@@ -53,8 +53,11 @@ def forget(
     purge: Annotated[
         bool, typer.Option("--purge", help="Remove or compute anew all else in the run that was made with what goes.")
     ] = False,
+    screen: Annotated[
+        bool, typer.Option("--screen", help="Refuse a request that would do more damage than random ones like it.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen and what it would cost; write nothing.")
+        bool, typer.Option("--dry-run", help="Say what would happen, at what cost and damage; write nothing.")
     ] = False,
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
@@ -100,13 +103,15 @@ def forget(
         found = before.plan(asked, method, **how)
         if out is not None and out.resolve() == run.resolve():
             found = replace(found, remembers=replaced(found.remembers, str(run)))
-        print_json({"run": str(run), "plan": found.to_dict()}) if json else say(str(found))
+        damage, in_words = _screening(before, asked, memory_mib)
+        document = {"run": str(run), "plan": found.to_dict(), "screening": damage}
+        print_json(document) if json else say(f"{found}\n{in_words}")
         return
     with progress_bar("forgetting" + (f" by {method}" if method else "")) as progress:
         if stream:
-            after = before.forget_all(stream, method, batch=batch, out=out, progress=progress, **how)
+            after = before.forget_all(stream, method, batch=batch, out=out, progress=progress, screen=screen, **how)
         else:
-            after = before.forget(wanted(before.data), method, **how).at(out)
+            after = before.forget(wanted(before.data), method, screen=screen, **how).at(out)
             after.save(out, overwrite=overwrite)
     new = after.receipts[len(before.receipts) :]
     if json:
@@ -126,3 +131,14 @@ def forget(
     if "test_f1" in before.metrics and "test_f1" in after.metrics:
         say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")
     say(f"{'Written':<11}{out}")
+
+
+def _screening(run: Run, request: Request, memory_mib: float | None) -> tuple[dict[str, Any], str]:
+    """Whether a request is out of the ordinary, for scripts and for people; why that is not known, where it is not."""
+    try:
+        if memory_mib is not None:
+            raise MethodError("it looks at the whole graph at once; leave --memory-mib out")
+        found = run.screen(request)
+    except (DataError, MethodError) as error:
+        return {"refused": str(error)}, f"{'Screened':<11}not possible: {error}"
+    return found.to_dict(), str(found)
