@@ -16,7 +16,7 @@ from torch_geometric.utils import to_undirected
 
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
-from unweave.deferral import _damping
+from unweave.deferral import cautious_damping
 from unweave.losses import cross_entropy
 from unweave.meter import Meter
 from unweave.metrics import closed, gap, log_probabilities
@@ -77,7 +77,7 @@ def test_it_is_the_first_step_of_the_whole_graph(run: uw.Run, ordinary: uw.Run, 
     _, right = evaluate(replace(before, graph=after.data))
     v = left - right
     share = int(after.data.train_mask.sum()) / int(data.train_mask.sum())
-    x = ready.curvature.solve(v if forgettable else v - (1 - share) * ready.gradient, _damping(ready, theta))
+    x = ready.curvature.solve(v if forgettable else v - (1 - share) * ready.gradient, cautious_damping(ready, theta))
     found = flatten(after.model) - theta
     assert float((found - x).norm()) < 1e-3 * float(x.norm())
     receipt = after.receipts[-1]

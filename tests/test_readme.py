@@ -58,7 +58,7 @@ def test_the_requests_can_be_read() -> None:
 def test_the_files_it_names_exist() -> None:
     for page in [*PAGES, *(ROOT / "docs" / f"{name}.md" for name in ("speed", "ladder", "audit"))]:
         for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-            assert target.startswith("http") or (page.parent / target).exists(), target
+            assert target.startswith("http") or (page.parent / target.partition("#")[0]).exists(), target
     for name in re.findall(r"^  ([a-z_./ ]+?)  +", README, flags=re.MULTILINE):
         for part in name.split():
             assert (ROOT / "src" / "unweave" / part).exists(), part

@@ -24,7 +24,7 @@ def test_it_holds_everything(done: uw.Unlearned) -> None:
     assert set(document) == {
         "format", "request", "request_digest", "removed", "graph", "region", "method", "details", "solve", "objective",
         "residual_influence", "step_norm", "parameters", "seconds", "passes", "peak_mib", "seed", "environment",
-        "warnings", "nearness", "verified", "certificate", "remembers", "ladder",
+        "warnings", "nearness", "verified", "certificate", "remembers", "ladder", "screening",
     }  # fmt: skip
     assert document["request_digest"] == uw.Request.from_dict(document["request"]).digest
     assert set(document["solve"]["settings"]) == {"damping", "tolerance", "iterations"}
