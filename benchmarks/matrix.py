@@ -12,6 +12,8 @@ import argparse
 import itertools
 import json
 import multiprocessing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,16 @@ def choose(task: tuple[str, str, str]) -> tuple[tuple[str, str], float]:
     return task[:2], decay(*task)
 
 
+@contextmanager
+def processes(jobs: int) -> Iterator[Callable[[Callable[[Any], Any], list[Any]], Iterable[Any]]]:
+    """A ``map`` in so many processes, in whatever order they are done; one is this one."""
+    if jobs == 1:
+        yield map
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield pool.imap_unordered
+
+
 def read(out: Path) -> dict[Cell, dict[str, Any]]:
     """The cells that are done."""
     found = {}
@@ -114,9 +126,9 @@ def main() -> None:
     )
     found = read(options.out)
     if not options.page:
-        with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        with processes(options.jobs) as each:
             pairs = sorted({(data, model) for way, data, model, _ in wanted if way == "forgettable"})
-            decays = dict(pool.map(choose, [(*pair, options.device) for pair in pairs], chunksize=1))
+            decays = dict(each(choose, [(*pair, options.device) for pair in pairs]))
             tasks = [
                 (cell, decay, options.seeds, options.device)
                 for cell in wanted
@@ -125,7 +137,7 @@ def main() -> None:
             ]
             # The dearest first, so that no process is left with a long one at the end.
             tasks.sort(key=lambda task: (task[0][1] != "pubmed", task[0][2] not in ("gat", "gin")))
-            for done, (cell, document) in enumerate(pool.imap_unordered(run, tasks), start=1):
+            for done, (cell, document) in enumerate(each(run, tasks), start=1):
                 found[cell] = document
                 write(options.out, found)
                 print(f"{done} of {len(tasks)} cells", flush=True)

@@ -11,6 +11,12 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture
+def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""
+    monkeypatch.setattr("unweave.training.OTHER_DECAYS", ())
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of the real graphs; tests that need it are skipped where it is absent."""

@@ -62,7 +62,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
             f"forget {out}": {
                 "arguments": [*COMMAND, out],
                 "fresh": str(fresh),
-                "after": [chance.uniform(0.0, 1.1) for _ in range(8)],
+                "after": [1.1 * (part + chance.random()) / 5 for part in range(5)],
             }
             for out in ("run", "out")
         },

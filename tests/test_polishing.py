@@ -170,9 +170,10 @@ def test_what_the_polish_reports(run: uw.Run) -> None:
 
 @pytest.mark.parametrize("name", ["gat", "gin"])
 def test_gat_and_gin_have_a_form_that_can_forget(name: str, data: Data) -> None:
-    """Measured on the demo graph: GAT +0.99 and GIN +0.97 at weight decay 1e-2."""
+    """Measured at weight decay 1e-2: GAT +0.99, where the usual form has +0.12, and GIN (demo graph) +0.97 and +0.6."""
+    data = small_graph(nodes=300) if name == "gat" else data
     model = uw.models.build(name, data.num_features, data.num_classes, forgettable=True)
-    run = uw.train(model, data, forgettable=True, weight_decay=1e-2)
+    run = uw.train(model, data, forgettable=True, weight_decay=1e-2, epochs=40)
     assert run.prepared is not None
     assert run.prepared.at_minimum
     request = uw.draw("edges:0.05", data)
@@ -188,7 +189,9 @@ def test_requests_of_a_single_edge_are_followed(run: uw.Run, data: Data) -> None
         assert done.receipts[-1].objective["remaining_after"] < done.receipts[-1].objective["remaining_before"]
 
 
-def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_they_would_undo(data: Data) -> None:
+def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_they_would_undo() -> None:
+    data = small_graph(nodes=300)
+
     class Normed(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -198,7 +201,7 @@ def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_the
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.conv2(torch.relu(self.norm(self.conv1(x, edge_index))), edge_index)  # type: ignore[no-any-return]
 
-    run = uw.train(Normed(), data, forgettable=True, weight_decay=1e-2)
+    run = uw.train(Normed(), data, forgettable=True, weight_decay=1e-2, epochs=30)
     assert run.prepared is not None
     before = run.model.norm.running_mean.clone()  # type: ignore[union-attr, operator]
     refresh(run.model, data, run.forward)
@@ -224,8 +227,9 @@ def test_a_prepared_state_serves_only_its_own_objective(run: uw.Run, data: Data)
         uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=3e-3, prepared=polished)
 
 
-def test_polish_warns_where_quality_is_lost(data: Data) -> None:
-    model = uw.models.GAT(data.num_features, data.num_classes)
+def test_polish_warns_where_quality_is_lost() -> None:
+    data = small_graph(nodes=300)
+    model = uw.models.GAT(data.num_features, data.num_classes, hidden=4, heads=2)
     uw.train(model, data, weight_decay=5e-4)
     done = uw.polish(model, data, weight_decay=5e-4, evaluations=150)
     fell = done.report["val_f1"] < done.report["val_f1_before"] - 0.01

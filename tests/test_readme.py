@@ -23,6 +23,7 @@ def blocks(language: str, text: str = README) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
+@pytest.mark.usefixtures("one_decay")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_commands_run(page: Path, tmp_path: Path) -> None:
     shell = blocks("bash", page.read_text(encoding="utf-8"))
@@ -40,6 +41,7 @@ def test_the_make_targets_exist() -> None:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
+@pytest.mark.usefixtures("one_decay")
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_the_code_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = blocks("python", page.read_text(encoding="utf-8"))

@@ -157,6 +157,7 @@ def test_compare_writes_json_and_plot(tmp_path: Path) -> None:
     assert (tmp_path / "compare.png").exists()
 
 
+@pytest.mark.usefixtures("one_decay")
 def test_demo_is_the_main_job(tmp_path: Path) -> None:
     done = unweave("demo", "--seeds", 1, cwd=tmp_path)
     assert done.exit_code == 0, done.stderr

@@ -241,7 +241,9 @@ def test_after_retraining_there_are_checkpoints_as_before(own: uw.Run) -> None:
     torch.manual_seed(5)
     sgd(model, other.data)
     assert same(other.model, model)
-    for state, trainer in ((kept, None), (other, sgd)):
+    climbed = own.forget(request, "auto", at_least=1.0, trainer=sgd)
+    assert climbed.receipts[-1].details["rung"] == "retrain"
+    for state, trainer in ((kept, None), (other, sgd), (climbed, sgd)):
         again = state.forget(later, "replay", share=0.5, trainer=trainer)
         assert again.receipts[-1].details["resumed_at"] == state.checkpoints[0].epoch
 

@@ -1,0 +1,79 @@
+"""Run scripts, each in a process of its own that need not import torch again: ``python tests/scripts.py``.
+
+This process imports what all of them need, once. It reads ``{"command": [script, …], "cwd": …, "to": …}`` from its
+input, a line for each, forks a child that becomes the script, and answers how that ended; what the script prints goes
+to the file ``to``.
+"""
+
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+SETTINGS = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+
+
+class Scripts:
+    """The process, from outside."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | SETTINGS
+        )
+
+    def run(self, script: Path, *arguments: str, cwd: Path) -> str:
+        """What a script prints; it must not fail."""
+        to = cwd / "printed.txt"
+        asked = {"command": [str(script), *arguments], "cwd": str(cwd), "to": str(to)}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(asked), file=self.process.stdin, flush=True)
+        code = json.loads(self.process.stdout.readline())
+        text = to.read_text(encoding="utf-8")
+        to.unlink()
+        assert code == 0, text
+        return text
+
+    def close(self) -> None:
+        """Let it end."""
+        self.process.communicate("")
+
+
+def become(asked: dict[str, Any]) -> None:
+    """Be a script, as if Python had been started with it."""
+    printed = os.open(asked["to"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(printed, stream)
+    os.chdir(asked["cwd"])
+    sys.argv = asked["command"]
+    sys.path[0] = str(Path(sys.argv[0]).parent)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    for name in ("matplotlib.figure", "unweave"):
+        importlib.import_module(name)
+    torch.set_num_threads(1)  # nothing may run beside a process that forks
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                become(json.loads(line))
+                code = 0
+            except SystemExit as error:
+                code = int(error.code or 0)
+            except BaseException:
+                sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
