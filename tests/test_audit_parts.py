@@ -14,6 +14,7 @@ import unweave as uw
 from unweave.audit.case import Case, Shadow, Size, Subject, build_case
 from unweave.audit.collateral import expected_calibration_error
 from unweave.audit.evidence import Evidence, Reading, limits
+from unweave.audit.examination import Examination
 from unweave.audit.hard import memorisation, memorised_request
 from unweave.audit.likelihood import LikelihoodRatio, confidence
 from unweave.audit.population import Upbringing, Variant, raise_models
@@ -164,7 +165,7 @@ def test_every_item_is_seen_by_half_of_the_shadows() -> None:
     request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:30].tolist(), edges=edges)
     case = build_case(data, request, how(data, 1), Size(references=2, shadows=6))
     assert case.targets == 30
-    assert case.deleted == len(case.removal.request.edges)
+    assert case.deleted == sum(not {*request.nodes} & {*edge} for edge in edges)
     nodes, links = (np.stack([getattr(s, kind) for s in case.shadows]) for kind in ("nodes", "links"))
     assert (nodes.sum(axis=0) == 3).all()
     assert (links.sum(axis=0) == 3).all()
@@ -276,3 +277,48 @@ def test_nothing_to_learn_from_is_nothing_to_audit() -> None:
     bare.val_mask = bare.test_mask = torch.zeros(1000, dtype=torch.bool)
     with pytest.raises(uw.DataError, match="held out of training"):
         build_case(bare, uw.Request(nodes=[int(data.train_mask.nonzero()[0])]), how(data), Size(2, 0))
+
+
+def test_what_the_request_names_is_not_compared_with() -> None:
+    """Shadow models train on the labels of held-out nodes, and a deleted node has none."""
+    data = small()
+    trained, held = (mask.nonzero().flatten().tolist() for mask in (data.train_mask, data.val_mask))
+    request = uw.Request(nodes=[*trained[:3], *held[:40]])
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=2))
+    assert not set(case.nodes[case.targets :].tolist()) & set(held[:40])
+    assert "40 of the nodes in the request have no label that was trained on" in case.notes[0]
+    edge = uw.Request(edges=[(int(u), int(v)) for u, v in distinct_edges(data)[:1]], features={held[0]: "all"})
+    assert "1 of the nodes" in build_case(data, edge, how(data, 1), Size(2, 0)).notes[0]
+
+
+def test_edges_of_deleted_nodes_go_with_them() -> None:
+    """No shadow model can see such an edge without its node, nor get one that ends there."""
+    data = small()
+    edges = [(int(u), int(v)) for u, v in distinct_edges(data)[:40]]
+    node = next(n for edge in edges for n in edge if data.train_mask[n])
+    request = uw.Request(nodes=[node], edges=edges)
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=4))
+    assert case.deleted == sum(node not in edge for edge in edges) < len(edges)
+    assert node not in case.links.flatten().tolist()
+
+
+def test_one_edge_between_nodes_without_others_is_asked_about() -> None:
+    data = copy.copy(small())
+    alone = data.test_mask.nonzero().flatten()[:2].tolist()
+    row, col = data.edge_index
+    kept = ~(torch.isin(row, torch.tensor(alone)) | torch.isin(col, torch.tensor(alone)))
+    pair = torch.tensor([alone, alone[::-1]])
+    data.edge_index = torch.cat([data.edge_index[:, kept], pair], dim=1)
+    case = build_case(data, uw.Request(edges=[(alone[0], alone[1])]), how(data, 1), Size(references=2, shadows=0))
+    assert case.deleted == 1
+    assert case.links.size(0) == 51
+    data.edge_index = pair
+    with pytest.raises(uw.RequestError, match="nothing to audit by them; too few pairs"):
+        build_case(data, uw.Request(edges=[(alone[0], alone[1])]), how(data, 1), Size(references=2, shadows=0))
+
+
+def test_every_edge_of_a_graph_can_go() -> None:
+    data = small()
+    request = uw.Request(edges=[(int(u), int(v)) for u, v in distinct_edges(data)])
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=0))
+    assert all(probe.group != "exposure" for probe in Examination(case).probes)
