@@ -1,6 +1,7 @@
 """The parts of the audit, each against what it must give."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from unweave.audit.examination import Examination
 from unweave.audit.hard import memorisation, memorised_request
 from unweave.audit.likelihood import LikelihoodRatio, confidence
 from unweave.audit.population import Upbringing, Variant, raise_models
+from unweave.audit.relearning import relearning_tests
 from unweave.audit.scores import auc, auc_interval, hits_at
 from unweave.graph import distinct_edges, remove
-from unweave.models import build
+from unweave.models import Shards, build
 
 RNG = np.random.default_rng(0)
 
@@ -322,3 +324,21 @@ def test_every_edge_of_a_graph_can_go() -> None:
     request = uw.Request(edges=[(int(u), int(v)) for u, v in distinct_edges(data)])
     case = build_case(data, request, how(data, 1), Size(references=2, shadows=0))
     assert all(probe.group != "exposure" for probe in Examination(case).probes)
+
+
+def test_learning_back_is_left_out_where_a_retrained_model_begins_at_the_goal() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:40].tolist())
+    case = build_case(data, request, how(data, 20), Size(references=3, shadows=0))
+    assert len(relearning_tests(case)) == 1
+    mixed = replace(case, retrained=(*case.retrained[:2], case.trained[2]))
+    assert relearning_tests(mixed) == []
+
+
+def test_models_that_vote_are_not_learnt_back() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:40].tolist())
+    case = build_case(data, request, how(data, 20), Size(references=3, shadows=0))
+    voters = Shards([s.model for s in case.retrained], torch.zeros(1000, dtype=torch.long), "majority")
+    found = Examination(case).of(case.trained[0], case.subject(voters))
+    assert next(e for e in found if e.group == "relearning").after.value == 60
