@@ -1,7 +1,11 @@
 """The parts of the audit, each against what it must give."""
 
 import copy
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +14,10 @@ import torch
 from scipy import stats
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
+from unweave._digest import document_digest
 from unweave.audit.case import Case, Shadow, Size, Subject, build_case
 from unweave.audit.collateral import expected_calibration_error
 from unweave.audit.evidence import Evidence, Reading, limits
@@ -342,3 +348,81 @@ def test_models_that_vote_are_not_learnt_back() -> None:
     voters = Shards([s.model for s in case.retrained], torch.zeros(1000, dtype=torch.long), "majority")
     found = Examination(case).of(case.trained[0], case.subject(voters))
     assert next(e for e in found if e.group == "relearning").after.value == 60
+
+
+RATE = 0.1
+
+
+def lazy(model: nn.Module, graph: Data) -> None:
+    """A trainer whose rate is set elsewhere."""
+    model.inner.reset_parameters()  # type: ignore[operator, union-attr]
+    model.inner.weight.data.mul_(RATE)  # type: ignore[operator, union-attr]
+
+
+class Plain(Own):
+    """The same to look at, and another function."""
+
+    def __repr__(self) -> str:
+        return repr(Own())
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).relu()
+
+
+def test_a_cache_tells_apart_what_trains_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes between one audit and the next, under the same name."""
+
+    def scaled(by: float) -> Callable[[nn.Module, Data], None]:
+        return lambda model, graph: model.inner.weight.data.mul_(by)  # type: ignore[operator, union-attr]
+
+    def known(model: nn.Module, **options: object) -> str:
+        return document_digest(Upbringing(model, **options).identity)  # type: ignore[arg-type]
+
+    held = Own()
+    held.register_buffer("held", torch.zeros(2))
+    plain = uw.Recipe(epochs=1)
+    found = [
+        known(Own(), recipe=plain),
+        known(Own().double(), recipe=plain),
+        known(Plain(), recipe=plain),
+        known(held, recipe=plain),
+        known(Own(), recipe=plain, forward=lambda model, data: model(data.x, data.edge_index)),
+        known(Own(), trainer=lazy),
+        known(Own(), trainer=scaled(0.1)),
+        known(Own(), trainer=scaled(0.2)),
+        known(Own(), trainer=partial(lazy, extra=1)),
+    ]
+    held.held += 1  # type: ignore[operator]
+    found.append(known(held, recipe=plain))
+    assert found[6] == known(Own(), trainer=scaled(0.1))
+    monkeypatch.setattr(sys.modules[__name__], "RATE", 0.2)
+    found.append(known(Own(), trainer=lazy))
+    monkeypatch.setattr(torch, "__version__", "0.0")
+    found.append(known(Own(), recipe=plain))
+    assert len(set(found)) == len(found)
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(uw.UnweaveError, match="no space left"):
+        list(raise_models(how(small(), 1), small(), [Variant(0)], cache=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+nameless = lambda model, graph: None  # noqa: E731 (it is one that cannot be imported)
+
+
+def test_what_cannot_be_sent_to_another_process_is_said() -> None:
+    with pytest.raises(uw.UnweaveError, match="must be importable"):
+        list(raise_models(Upbringing(Own(), trainer=nameless), small(), [Variant(0), Variant(1)], jobs=2))
+
+
+def test_a_model_that_keeps_its_graph_is_refused() -> None:
+    data = small()
+    model = nn.Sequential(GCNConv(600, 6, cached=True))
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
+    with pytest.raises(uw.ModelError, match="cached=True"):
+        uw.audit(model, model, data=data, request=request, trainer=lambda model, graph: None, quick=True)

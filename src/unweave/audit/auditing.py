@@ -24,6 +24,7 @@ from unweave.objective import Forward, call
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.run import Run
+from unweave.validation import check_data, check_model
 
 __all__ = ["FULL", "QUICK", "Audit", "audit"]
 
@@ -179,6 +180,9 @@ def audit(
         )
     if loss is not cross_entropy:
         raise ModelError("only models of classes (unweave.losses.cross_entropy) can be audited")
+    check_data(data)
+    for model in (old, new):
+        check_model(model, data)
     how = Upbringing(old, recipe, trainer, loss, forward)
     size = QUICK if quick else FULL
     case = build_case(
