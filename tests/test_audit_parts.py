@@ -426,3 +426,20 @@ def test_a_model_that_keeps_its_graph_is_refused() -> None:
     request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
     with pytest.raises(uw.ModelError, match="cached=True"):
         uw.audit(model, model, data=data, request=request, trainer=lambda model, graph: None, quick=True)
+
+
+def fixed(model: nn.Module, graph: Data) -> None:
+    """A trainer that sets a seed of its own."""
+    torch.manual_seed(0)
+    model.inner.reset_parameters()  # type: ignore[operator, union-attr]
+
+
+def test_what_makes_the_yardstick_worse_is_noted() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
+    model = Own()
+    model.inner.bias.requires_grad_(False)
+    case = build_case(data, request, Upbringing(model, trainer=fixed), Size(references=2, shadows=0))
+    assert "frozen parameters" in case.notes[0]
+    assert "all the same, as if trainer= set a seed" in case.notes[1]
+    assert build_case(data, request, how(data, 1), Size(references=2, shadows=0)).notes == ()

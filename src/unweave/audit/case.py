@@ -178,6 +178,7 @@ def build_case(
     for number, model in raise_models(how, data, variants, jobs=jobs, cache=cache, progress=progress):
         found[number] = _look(model, data, removal.data, how.forward)
     count = size.references
+    more += _suspicions(how, [found[n] for n in range(count)])
     return Case(
         data=data,
         removal=removal,
@@ -191,6 +192,22 @@ def build_case(
         how=how,
         notes=(*notes, *more),
     )
+
+
+def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:
+    """What makes the models that an audit compares with less of a yardstick than they should be."""
+    notes = []
+    if any(not parameter.requires_grad for parameter in how.model.parameters()):
+        notes.append(
+            "frozen parameters are the same in every model that is compared with: what they learnt before, from the "
+            "deleted data as well, is not audited"
+        )
+    if how.trainer is not None and all(torch.equal(s.remaining, retrained[0].remaining) for s in retrained[1:]):
+        notes.append(
+            "retrained models are all the same, as if trainer= set a seed of its own: what luck does is not known, and "
+            "a model retrained from another seed would be found to differ"
+        )
+    return notes
 
 
 def _look(model: nn.Module, data: Data, remaining: Data, forward: Forward) -> Subject:
