@@ -18,6 +18,7 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from unweave._digest import document_digest
+from unweave.audit.auditing import conclude
 from unweave.audit.case import Case, Shadow, Size, Subject, build_case
 from unweave.audit.collateral import expected_calibration_error
 from unweave.audit.evidence import Evidence, Reading, limits
@@ -348,6 +349,8 @@ def test_models_that_vote_are_not_learnt_back() -> None:
     voters = Shards([s.model for s in case.retrained], torch.zeros(1000, dtype=torch.long), "majority")
     found = Examination(case).of(case.trained[0], case.subject(voters))
     assert next(e for e in found if e.group == "relearning").after.value == 60
+    told = conclude(case, case.trained[0].model, voters, seed=0, quick=True, receipt=None, start=0.0)
+    assert "another architecture" in told.notes[-1]
 
 
 RATE = 0.1
