@@ -206,10 +206,13 @@ def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
 
 
 def test_a_comparison_asks_it_of_every_method() -> None:
-    found = uw.compare("demo", "sgc", "memorised:0.03", methods=["gif"], seeds=1, epochs=15, averaged=False, audit=True)
+    votes = "eraser-blpa(shards=2,aggregation=majority)"
+    methods = [votes, "gif"]
+    found = uw.compare("demo", "sgc", "memorised:0.03", methods=methods, seeds=1, epochs=15, averaged=False, audit=True)
     verdicts = {row["method"]: row["audit"]["verdicts"] for row in found.rows}
     assert verdicts["none"] == {"remembers": 1}
     assert verdicts["retrain"] == {"gone": 1}
+    assert verdicts[votes] == {}, "another architecture is not judged by retrained models of this one"
     assert "membership, likelihood ratio" in found.row("gif")["audit"]["tests"]
     assert found.row("none")["audit"]["tests"]["epochs to learn it back"]["value"] == [0.0]
     with pytest.raises(uw.RequestError, match="memorised"):

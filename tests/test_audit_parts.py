@@ -1,6 +1,11 @@
 """The parts of the audit, each against what it must give."""
 
 import copy
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +14,22 @@ import torch
 from scipy import stats
 from torch import nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
+from unweave._digest import document_digest
+from unweave.audit.auditing import conclude
 from unweave.audit.case import Case, Shadow, Size, Subject, build_case
 from unweave.audit.collateral import expected_calibration_error
 from unweave.audit.evidence import Evidence, Reading, limits
+from unweave.audit.examination import Examination
 from unweave.audit.hard import memorisation, memorised_request
 from unweave.audit.likelihood import LikelihoodRatio, confidence
 from unweave.audit.population import Upbringing, Variant, raise_models
+from unweave.audit.relearning import relearning_tests
 from unweave.audit.scores import auc, auc_interval, hits_at
 from unweave.graph import distinct_edges, remove
-from unweave.models import build
+from unweave.models import Shards, build
 
 RNG = np.random.default_rng(0)
 
@@ -164,7 +174,7 @@ def test_every_item_is_seen_by_half_of_the_shadows() -> None:
     request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:30].tolist(), edges=edges)
     case = build_case(data, request, how(data, 1), Size(references=2, shadows=6))
     assert case.targets == 30
-    assert case.deleted == len(case.removal.request.edges)
+    assert case.deleted == sum(not {*request.nodes} & {*edge} for edge in edges)
     nodes, links = (np.stack([getattr(s, kind) for s in case.shadows]) for kind in ("nodes", "links"))
     assert (nodes.sum(axis=0) == 3).all()
     assert (links.sum(axis=0) == 3).all()
@@ -276,3 +286,163 @@ def test_nothing_to_learn_from_is_nothing_to_audit() -> None:
     bare.val_mask = bare.test_mask = torch.zeros(1000, dtype=torch.bool)
     with pytest.raises(uw.DataError, match="held out of training"):
         build_case(bare, uw.Request(nodes=[int(data.train_mask.nonzero()[0])]), how(data), Size(2, 0))
+
+
+def test_what_the_request_names_is_not_compared_with() -> None:
+    """Shadow models train on the labels of held-out nodes, and a deleted node has none."""
+    data = small()
+    trained, held = (mask.nonzero().flatten().tolist() for mask in (data.train_mask, data.val_mask))
+    request = uw.Request(nodes=[*trained[:3], *held[:40]])
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=2))
+    assert not set(case.nodes[case.targets :].tolist()) & set(held[:40])
+    assert "40 of the nodes in the request have no label that was trained on" in case.notes[0]
+    edge = uw.Request(edges=[(int(u), int(v)) for u, v in distinct_edges(data)[:1]], features={held[0]: "all"})
+    assert "1 of the nodes" in build_case(data, edge, how(data, 1), Size(2, 0)).notes[0]
+
+
+def test_edges_of_deleted_nodes_go_with_them() -> None:
+    """No shadow model can see such an edge without its node, nor get one that ends there."""
+    data = small()
+    edges = [(int(u), int(v)) for u, v in distinct_edges(data)[:40]]
+    node = next(n for edge in edges for n in edge if data.train_mask[n])
+    request = uw.Request(nodes=[node], edges=edges)
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=4))
+    assert case.deleted == sum(node not in edge for edge in edges) < len(edges)
+    assert node not in case.links.flatten().tolist()
+
+
+def test_one_edge_between_nodes_without_others_is_asked_about() -> None:
+    data = copy.copy(small())
+    alone = data.test_mask.nonzero().flatten()[:2].tolist()
+    row, col = data.edge_index
+    kept = ~(torch.isin(row, torch.tensor(alone)) | torch.isin(col, torch.tensor(alone)))
+    pair = torch.tensor([alone, alone[::-1]])
+    data.edge_index = torch.cat([data.edge_index[:, kept], pair], dim=1)
+    case = build_case(data, uw.Request(edges=[(alone[0], alone[1])]), how(data, 1), Size(references=2, shadows=0))
+    assert case.deleted == 1
+    assert case.links.size(0) == 51
+    data.edge_index = pair
+    with pytest.raises(uw.RequestError, match="nothing to audit by them; too few pairs"):
+        build_case(data, uw.Request(edges=[(alone[0], alone[1])]), how(data, 1), Size(references=2, shadows=0))
+
+
+def test_every_edge_of_a_graph_can_go() -> None:
+    data = small()
+    request = uw.Request(edges=[(int(u), int(v)) for u, v in distinct_edges(data)])
+    case = build_case(data, request, how(data, 1), Size(references=2, shadows=0))
+    assert all(probe.group != "exposure" for probe in Examination(case).probes)
+
+
+def test_learning_back_is_left_out_where_a_retrained_model_begins_at_the_goal() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:40].tolist())
+    case = build_case(data, request, how(data, 20), Size(references=3, shadows=0))
+    assert len(relearning_tests(case)) == 1
+    mixed = replace(case, retrained=(*case.retrained[:2], case.trained[2]))
+    assert relearning_tests(mixed) == []
+
+
+def test_models_that_vote_are_not_learnt_back() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:40].tolist())
+    case = build_case(data, request, how(data, 20), Size(references=3, shadows=0))
+    voters = Shards([s.model for s in case.retrained], torch.zeros(1000, dtype=torch.long), "majority")
+    found = Examination(case).of(case.trained[0], case.subject(voters))
+    assert next(e for e in found if e.group == "relearning").after.value == 60
+    told = conclude(case, case.trained[0].model, voters, seed=0, quick=True, receipt=None, start=0.0)
+    assert "another architecture" in told.notes[-1]
+
+
+RATE = 0.1
+
+
+def lazy(model: nn.Module, graph: Data) -> None:
+    """A trainer whose rate is set elsewhere."""
+    model.inner.reset_parameters()  # type: ignore[operator, union-attr]
+    model.inner.weight.data.mul_(RATE)  # type: ignore[operator, union-attr]
+
+
+class Plain(Own):
+    """The same to look at, and another function."""
+
+    def __repr__(self) -> str:
+        return repr(Own())
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).relu()
+
+
+def test_a_cache_tells_apart_what_trains_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes between one audit and the next, under the same name."""
+
+    def scaled(by: float) -> Callable[[nn.Module, Data], None]:
+        return lambda model, graph: model.inner.weight.data.mul_(by)  # type: ignore[operator, union-attr]
+
+    def known(model: nn.Module, **options: object) -> str:
+        return document_digest(Upbringing(model, **options).identity)  # type: ignore[arg-type]
+
+    held = Own()
+    held.register_buffer("held", torch.zeros(2))
+    plain = uw.Recipe(epochs=1)
+    found = [
+        known(Own(), recipe=plain),
+        known(Own().double(), recipe=plain),
+        known(Plain(), recipe=plain),
+        known(held, recipe=plain),
+        known(Own(), recipe=plain, forward=lambda model, data: model(data.x, data.edge_index)),
+        known(Own(), trainer=lazy),
+        known(Own(), trainer=scaled(0.1)),
+        known(Own(), trainer=scaled(0.2)),
+        known(Own(), trainer=partial(lazy, extra=1)),
+    ]
+    held.held += 1  # type: ignore[operator]
+    found.append(known(held, recipe=plain))
+    assert found[6] == known(Own(), trainer=scaled(0.1))
+    monkeypatch.setattr(sys.modules[__name__], "RATE", 0.2)
+    found.append(known(Own(), trainer=lazy))
+    monkeypatch.setattr(torch, "__version__", "0.0")
+    found.append(known(Own(), recipe=plain))
+    assert len(set(found)) == len(found)
+
+
+def test_a_file_that_could_not_be_written_whole_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(uw.UnweaveError, match="no space left"):
+        list(raise_models(how(small(), 1), small(), [Variant(0)], cache=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+nameless = lambda model, graph: None  # noqa: E731 (it is one that cannot be imported)
+
+
+def test_what_cannot_be_sent_to_another_process_is_said() -> None:
+    with pytest.raises(uw.UnweaveError, match="must be importable"):
+        list(raise_models(Upbringing(Own(), trainer=nameless), small(), [Variant(0), Variant(1)], jobs=2))
+
+
+def test_a_model_that_keeps_its_graph_is_refused() -> None:
+    data = small()
+    model = nn.Sequential(GCNConv(600, 6, cached=True))
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
+    with pytest.raises(uw.ModelError, match="cached=True"):
+        uw.audit(model, model, data=data, request=request, trainer=lambda model, graph: None, quick=True)
+
+
+def fixed(model: nn.Module, graph: Data) -> None:
+    """A trainer that sets a seed of its own."""
+    torch.manual_seed(0)
+    model.inner.reset_parameters()  # type: ignore[operator, union-attr]
+
+
+def test_what_makes_the_yardstick_worse_is_noted() -> None:
+    data = small()
+    request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
+    model = Own()
+    model.inner.bias.requires_grad_(False)
+    case = build_case(data, request, Upbringing(model, trainer=fixed), Size(references=2, shadows=0))
+    assert "frozen parameters" in case.notes[0]
+    assert "all the same, as if trainer= set a seed" in case.notes[1]
+    assert build_case(data, request, how(data, 1), Size(references=2, shadows=0)).notes == ()

@@ -13,7 +13,17 @@ from tests.audits import VERDICTS, entry, made_audit, receipt
 from unweave.audit import Audit, Evidence, write_report
 from unweave.audit.markup import VOID, Markup, join, tag
 from unweave.audit.report import render_report
-from unweave.audit.words import FINDINGS, duration, effect, explain_finding, explain_recovery, interval, number, spread
+from unweave.audit.words import (
+    FINDINGS,
+    duration,
+    effect,
+    explain_finding,
+    explain_recovery,
+    explain_verdict,
+    interval,
+    number,
+    spread,
+)
 from unweave.errors import UnweaveError
 
 
@@ -264,3 +274,12 @@ def test_text_is_escaped_and_markup_is_not() -> None:
     )
     assert tag("meta", name="n") == '<meta name="n">'
     assert join(["<", Markup("<")]) == "&lt;<"
+
+
+def test_where_no_test_can_tell_that_none_finds_it_is_not_said() -> None:
+    """A test without power can find that a model differs; that no other finds the data then means nothing."""
+    weak = (entry("membership, loss threshold", 0.9, shift=0.0),)
+    assert "No test here is able to find the deleted data" in explain_verdict(made_audit(evidence=weak))[1]
+    assert "No test that can tell finds the deleted data" in explain_verdict(made_audit("differs"))[1]
+    alone = (entry("membership, loss threshold", 0.68),)
+    assert explain_verdict(made_audit(evidence=alone))[1].startswith("The one test that can tell still takes")

@@ -20,15 +20,21 @@ from unweave.fitting import Progress, Recipe
 from unweave.graph import is_undirected
 from unweave.losses import Loss, cross_entropy
 from unweave.metrics import micro_f1
-from unweave.objective import Forward, call
+from unweave.objective import Forward, call, flatten
 from unweave.receipt import Receipt, environment
 from unweave.request import Request
 from unweave.run import Run
+from unweave.validation import check_data, check_model
 
 __all__ = ["FULL", "QUICK", "Audit", "audit"]
 
 FULL, QUICK = Size(references=16, shadows=32), Size(references=8, shadows=0)
 LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models; 8 retrained models, not 16"
+
+OTHER = (
+    "the model after is of another architecture than the one before, of which all models to compare with are: what it "
+    "does differently may come from that, whatever the verdict"
+)
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,9 @@ def audit(
         )
     if loss is not cross_entropy:
         raise ModelError("only models of classes (unweave.losses.cross_entropy) can be audited")
+    check_data(data)
+    for model in (old, new):
+        check_model(model, data)
     how = Upbringing(old, recipe, trainer, loss, forward)
     size = QUICK if quick else FULL
     case = build_case(
@@ -222,7 +231,7 @@ def conclude(
         receipt=receipt,
         environment=environment(case.data.x.device),
         seconds=perf_counter() - start,
-        notes=case.notes,
+        notes=(*case.notes, *([] if flatten(old).shape == flatten(new).shape else [OTHER])),
     )
 
 

@@ -78,7 +78,7 @@ class Case:
         nodes: Nodes whose label the training used and that lost label, features or all; then as many that were held out
             of training.
         targets: How many of ``nodes`` the request takes.
-        links: Deleted edges, then pairs that share a neighbour and no edge.
+        links: Deleted edges between nodes that stay, then pairs that share a neighbour and no edge.
         deleted: How many of ``links`` the request takes.
         retrained: Models trained without the data, one for each seed.
         trained: Models trained with it, from the same seeds.
@@ -160,8 +160,9 @@ def build_case(
     links, deleted, more = _links(data, request, rng)
     if not targets and not deleted:
         raise RequestError(
-            "no edge, and no node that the training used, is in the request, so there is nothing that the model could "
-            "have learnt from it and nothing to audit"
+            "the tests ask about nodes whose label the training used and about edges between nodes that stay, and of "
+            f"the request there is nothing to audit by them{''.join(f'; {note}' for note in [*notes, *more])}. That is "
+            "no proof that the model learnt nothing from it"
         )
     attributed = [key for key in attributes(data)[1] if key != "edge_index"]
     if attributed and deleted:
@@ -177,6 +178,7 @@ def build_case(
     for number, model in raise_models(how, data, variants, jobs=jobs, cache=cache, progress=progress):
         found[number] = _look(model, data, removal.data, how.forward)
     count = size.references
+    more += _suspicions(how, [found[n] for n in range(count)])
     return Case(
         data=data,
         removal=removal,
@@ -192,6 +194,22 @@ def build_case(
     )
 
 
+def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:
+    """What makes the models that an audit compares with less of a yardstick than they should be."""
+    notes = []
+    if any(not parameter.requires_grad for parameter in how.model.parameters()):
+        notes.append(
+            "frozen parameters are the same in every model that is compared with: what they learnt before, from the "
+            "deleted data as well, is not audited"
+        )
+    if how.trainer is not None and all(torch.equal(s.remaining, retrained[0].remaining) for s in retrained[1:]):
+        notes.append(
+            "retrained models are all the same, as if trainer= set a seed of its own: what luck does is not known, and "
+            "a model retrained from another seed would be found to differ"
+        )
+    return notes
+
+
 def _look(model: nn.Module, data: Data, remaining: Data, forward: Forward) -> Subject:
     return Subject(model, *(log_probabilities(model, graph, forward).double() for graph in (data, remaining)))
 
@@ -201,56 +219,71 @@ def _nodes(data: Data, request: Request, rng: np.random.Generator) -> tuple[Tens
     named = sorted({*request.nodes, *request.features, *request.labels})
     used = data.train_mask.cpu()
     chosen = [node for node in named if used[node]]
+    silent = len(named) - len(chosen)
+    told = [
+        f"{silent} of the nodes in the request have no label that was trained on: no test asks about them, though "
+        "training nodes near them may have learnt from their features and edges"
+    ]
     if not chosen:
-        return torch.empty(0, dtype=torch.long, device=data.x.device), 0, []
-    held, notes = _held_out(data)
-    if len(named) > len(chosen):
-        notes.append(f"{len(named) - len(chosen)} nodes of the request were not trained on; they are left out")
+        return torch.empty(0, dtype=torch.long, device=data.x.device), 0, told if silent else []
+    held, notes = _held_out(data, set(named))
+    notes += told if silent else []
     count = min(len(held), max(LEAST, min(len(chosen), MOST)))
     others = rng.choice(held, size=count, replace=False).tolist()
     return torch.tensor([*chosen, *others], device=data.x.device), len(chosen), notes
 
 
-def _held_out(data: Data) -> tuple[list[int], list[str]]:
-    """Nodes with a label that no training used: validation nodes, or test nodes where there are too few of those."""
+def _held_out(data: Data, named: set[int]) -> tuple[list[int], list[str]]:
+    """Nodes with a label that no training used: validation nodes, or test nodes where there are too few of those.
+
+    A node that the request names is not one of them: it has lost what it would be compared by.
+    """
     for name in ("val_mask", "test_mask"):
         mask = data.get(name)
         if mask is not None:
-            found = (mask & (data.y >= 0) & ~data.train_mask).nonzero().flatten().tolist()
+            held = (mask & (data.y >= 0) & ~data.train_mask).nonzero().flatten().tolist()
+            found = [node for node in held if node not in named]
             if len(found) >= LEAST:
                 break
     else:
         raise DataError(
             f"an audit compares with nodes that were held out of training, and neither val_mask nor test_mask has "
-            f"{LEAST} of them with a label; give the graph such a mask"
+            f"{LEAST} of them with a label and outside of the request; give the graph such a mask"
         )
     return found, ["test nodes, not validation nodes, are compared with"] if name == "test_mask" else []
 
 
 def _links(data: Data, request: Request, rng: np.random.Generator) -> tuple[Tensor, int, list[str]]:
-    """The edges of a request, and pairs with a common neighbour that never had one."""
+    """The edges of a request between nodes that stay, and pairs with a common neighbour that never had one.
+
+    An edge of a deleted node goes with the node, and what is asked about that is asked about the node.
+    """
     none = torch.empty((0, 2), dtype=torch.long, device=data.x.device)
-    if not request.edges:
+    gone = set(request.nodes)
+    asked = [edge for edge in request.edges if not gone & set(edge)]
+    if not asked:
         return none, 0, []
     near: dict[int, set[int]] = {}
     for u, v in data.edge_index.t().tolist():
+        if u in gone or v in gone:
+            continue
         near.setdefault(u, set()).add(v)
         near.setdefault(v, set()).add(u)
-    ends = [node for edge in request.edges for node in edge]
-    wanted, found = max(LEAST, min(len(request.edges), MOST)), set[tuple[int, int]]()
-    for _ in range(50 * wanted):
-        if len(found) == wanted:
-            break
-        u = ends[rng.integers(len(ends))]
-        via = sorted(near[u] - {u})
-        beyond = sorted(near[via[rng.integers(len(via))]] - near[u] - {u}) if via else []
-        if beyond:
-            v = beyond[rng.integers(len(beyond))]
-            found.add((min(u, v), max(u, v)) if is_undirected(data) else (u, v))
+    wanted, found = max(LEAST, min(len(asked), MOST)), set[tuple[int, int]]()
+    # Around a few edges there may be too few such pairs; then there are others elsewhere.
+    for ends in ([node for edge in asked for node in edge], sorted(near)):
+        for _ in range(50 * wanted):
+            if len(found) == wanted:
+                break
+            u = ends[rng.integers(len(ends))]
+            via = sorted(near[u] - {u})
+            beyond = sorted(near[via[rng.integers(len(via))]] - near[u] - {u}) if via else []
+            if beyond:
+                v = beyond[rng.integers(len(beyond))]
+                found.add((min(u, v), max(u, v)) if is_undirected(data) else (u, v))
     if len(found) < LEAST // 5:
         return none, 0, ["too few pairs of nodes share a neighbour and no edge: attacks on edges are left out"]
-    pairs = [*request.edges, *sorted(found)]
-    return torch.tensor(pairs, device=data.x.device), len(request.edges), []
+    return torch.tensor([*asked, *sorted(found)], device=data.x.device), len(asked), []
 
 
 def _halves(
@@ -269,14 +302,17 @@ def _halves(
     if not addable:
         seen_links[:, deleted:] = False
     ids, pairs = nodes.tolist(), [(int(u), int(v)) for u, v in links.tolist()]
+    gone, asked = set(request.nodes), set(pairs[:deleted])
+    never = [edge for edge in request.edges if edge not in asked and not gone & set(edge)]
     found = []
     for number in range(count):
         saw, linked = seen_nodes[number], seen_links[number]
-        # What the request takes from nodes that the training did not use stays out of every shadow model's graph.
+        # What the request takes from nodes that the training did not use, and edges that no test asks about, stay out
+        # of every shadow model's graph; an edge of a deleted node goes or stays with it.
         kept = {node for node, known in zip(ids[:targets], saw, strict=False) if known}
         parts = {
             "nodes": [n for n in request.nodes if n not in kept],
-            "edges": [p for p, known in zip(pairs[:deleted], linked, strict=False) if not known],
+            "edges": [*never, *(p for p, known in zip(pairs[:deleted], linked, strict=False) if not known)],
             "features": {n: c for n, c in request.features.items() if n not in kept},
             "labels": [n for n in request.labels if n not in kept],
         }

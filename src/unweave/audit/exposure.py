@@ -38,7 +38,7 @@ def exposure_tests(case: Case) -> list[Probe]:
                     side="above",
                 )
             )
-    if case.deleted:
+    if case.deleted and case.removal.data.edge_index.numel():
         pairs = torch.cat([case.links[: case.deleted], _sample(case.removal.data.edge_index.t(), case.deleted)])
 
         def dip(after: Subject, before: Subject) -> Apart:

@@ -17,12 +17,14 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import torch
+import torch_geometric
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._digest import document_digest, graph_digest, tensor_digest
+from unweave.audit.identity import code_of, model_code
 from unweave.errors import ModelError, UnweaveError
 from unweave.fitting import Progress, Recipe, refuse_spoilt, seeded, spoil
 from unweave.graph import MASKS, is_undirected, mask_of, remove
@@ -104,14 +106,18 @@ class Upbringing:
     @property
     def identity(self) -> dict[str, object]:
         """What tells one upbringing from another, as a document."""
-        frozen = [(n, p) for n, p in self.model.named_parameters() if not p.requires_grad]
+        kept = [(n, p) for n, p in self.model.named_parameters() if not p.requires_grad] + [*self.model.named_buffers()]
         return {
+            "versions": {name: here.__version__ for name, here in (("torch", torch), ("pyg", torch_geometric))},
+            "unweave": _version(),
             "model": repr(self.model),
+            "code": model_code(self.model),
             "config": repr(getattr(self.model, "config", None)),
-            "frozen": tensor_digest(frozen) if frozen else None,
+            "kept": tensor_digest(kept) if kept else None,
             "recipe": None if self.recipe is None or self.trainer is not None else asdict(self.recipe) | {"seed": None},
-            "trainer": None if self.trainer is None else getattr(self.trainer, "__qualname__", repr(self.trainer)),
-            "loss": getattr(self.loss, "__qualname__", repr(type(self.loss))),
+            "trainer": None if self.trainer is None else code_of(self.trainer),
+            "loss": code_of(self.loss),
+            "forward": code_of(self.forward),
             "device": next(self.model.parameters()).device.type,
         }
 
@@ -178,11 +184,12 @@ def _trained(
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    except (BrokenProcessPool, AttributeError, TypeError) as error:
-        if isinstance(error, BrokenProcessPool) or "pickle" in str(error):
+    except Exception as error:
+        if isinstance(error, BrokenProcessPool) or "pickle" in str(error):  # of a type that depends on what it is
             raise UnweaveError(
-                "the processes that train shadow models could not be started: model, loss, forward and trainer must be "
-                'importable, and a script must guard its work by `if __name__ == "__main__":`; or use jobs=1'
+                "the processes that train shadow models could not be started, or were killed: model, loss, forward and "
+                'trainer must be importable, a script must guard its work by `if __name__ == "__main__":`, and there '
+                "must be memory for all of them; or use jobs=1"
             ) from error
         raise
 
@@ -223,6 +230,12 @@ def _key(base: str, variant: Variant, data: Data) -> str:
     )
 
 
+def _version() -> str:
+    from unweave import __version__  # noqa: PLC0415 (the package imports this module)
+
+    return __version__
+
+
 def _read(model: nn.Module, place: Path) -> nn.Module | None:
     try:
         return _loaded(model, load(place.read_bytes()))
@@ -231,10 +244,14 @@ def _read(model: nn.Module, place: Path) -> nn.Module | None:
 
 
 def _write(place: Path, content: bytes) -> None:
+    beside: Path | None = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=place.parent, delete=False) as file:
+            beside = Path(file.name)
             file.write(content)
-        os.replace(file.name, place)
+        os.replace(beside, place)
     except OSError as error:
+        if beside is not None:
+            beside.unlink(missing_ok=True)  # it remembers, and nobody would look for it
         raise UnweaveError(f"cannot write the cache of shadow models {place.parent}: {error}") from error

@@ -140,16 +140,19 @@ def explain_verdict(audit: Audit) -> tuple[str, str]:
         differs = found.count("differs")
         more = f" {differs} more {_find(differs)} it unlike retrained models." if differs else ""
         seen = found.count("remembers")
-        some = f"All {able}" if seen == able > 1 else f"{seen} of the {able}"
+        some = (
+            f"All {able} tests" if seen == able > 1 else f"{seen} of the {able} tests" if able > 1 else "The one test"
+        )
         takes = "takes" if seen == 1 else "take"
         return headline, (
-            f"{some} tests that can tell still {takes} the model for one that saw the deleted data.{more}{silent}"
+            f"{some} that can tell still {takes} the model for one that saw the deleted data.{more}{silent}"
         )
     if audit.verdict == "differs":
         count = found.count("differs")
         where = "1 test finds the model" if count == 1 else f"{count} tests find the model"
+        clear = "No test that can tell finds" if able else "No test here is able to find"
         return headline, (
-            f"No test finds the deleted data in it, but {where} outside of what retrained models do: too little was "
+            f"{clear} the deleted data in it, but {where} outside of what retrained models do: too little was "
             f"done, too much, or something else.{silent}"
         )
     if audit.verdict == "gone":

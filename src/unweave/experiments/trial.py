@@ -31,6 +31,7 @@ from unweave.methods.replay import Replay
 from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
+from unweave.objective import flatten
 from unweave.poisoning import Poisoned, attack_success, is_poisoned, poison, stage
 from unweave.receipt import Receipt
 from unweave.request import Request
@@ -63,7 +64,7 @@ class Trial:
         receipts: What each method says of itself.
         remaining: The nodes that remain.
         f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
-        evidence: What an audit finds of each method's model, where one was asked for.
+        evidence: What an audit finds of each method's model, where one was asked for and the architecture is the same.
         attack_before: The attack success there, of a poisoned request.
     """
 
@@ -143,7 +144,8 @@ class Setting:
             spent = receipt.seconds["forget" if receipt.method["name"] == "retrain" else "total"]
             kept = trial.remaining
             trial.outputs[name], trial.receipts[name] = outputs, receipt
-            if self.audit is not None:
+            # A model of another architecture has its own retrained models, and would be taken for one that remembers.
+            if self.audit is not None and flatten(result.model).shape == flatten(run.model).shape:
                 models[name] = result.model
             trial.figures[name] = {
                 "f1": micro_f1(outputs, data.y, reference.data.test_mask),
