@@ -9,7 +9,6 @@ measured again. The page ``README.md`` is made from ``screening.json`` alone (``
 """
 
 import argparse
-import copy
 import itertools
 import json
 from dataclasses import asdict
@@ -22,7 +21,7 @@ from screening_page import page
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.damage import VALIDATION, Probe
+from unweave.damage import OTHERS, VALIDATION, Probe
 from unweave.experiments.results import commit, rounded
 from unweave.graph import distinct_edges, remove
 from unweave.limits import limits_of
@@ -60,11 +59,6 @@ def drawn(kind: str, size: int, every: list[Any], rng: np.random.Generator) -> u
     return request_of(kind, [every[i] for i in rng.permutation(len(every))[:size]])
 
 
-def total(probe: Probe, request: uw.Request) -> float:
-    """Predicted damage to the validation nodes."""
-    return probe.damage(request)[VALIDATION].total
-
-
 def rates(probe: Probe, count: int, seed: int) -> dict[str, float]:
     """How often one of some random requests lies above the limit of forty others."""
     found = {}
@@ -83,7 +77,7 @@ def rates(probe: Probe, count: int, seed: int) -> dict[str, float]:
     return found
 
 
-def attackers(run: uw.Run, probe: Probe, kind: str) -> dict[str, list[Any]]:
+def attackers(probe: Probe, kind: str) -> dict[str, list[Any]]:
     """What each attacker would ask for, most wanted first.
 
     ``validation`` tries every item alone and takes those of largest predicted damage; it knows the model and the labels
@@ -92,16 +86,13 @@ def attackers(run: uw.Run, probe: Probe, kind: str) -> dict[str, list[Any]]:
     them.
     """
     data, every = probe.data, candidates(kind, probe.data)
-    elsewhere = copy.copy(data)
-    elsewhere.val_mask, elsewhere.test_mask = data.test_mask, data.val_mask
-    elsewhere.y = torch.where(data.train_mask, data.y, log_probabilities(run.model, data).argmax(dim=-1))
-    other = probe_of(run, elsewhere)
+    alone = [probe.damage(request_of(kind, [item])) for item in every]
     degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes).tolist()
     rare = data.train_mask & (data.y == int(torch.bincount(data.y[data.train_mask]).argmin()))
     ends = [item if kind == "edges" else [item] for item in every]
     orders = {
-        "validation": [total(probe, request_of(kind, [item])) for item in every],
-        "elsewhere": [total(other, request_of(kind, [item])) for item in every],
+        "validation": [damage[VALIDATION].total for damage in alone],
+        "elsewhere": [damage[OTHERS].total for damage in alone],
         "hubs": [sum(degree[node] for node in nodes) for nodes in ends],
         "one class": [all(bool(rare[node]) for node in nodes) for nodes in ends],
     }
@@ -131,7 +122,7 @@ def measure(data_name: str, model: str, seed: int, count: int) -> dict[str, Any]
     probe = probe_of(run, data)
     chosen, pairs = [], []
     for kind, sizes in CHOSEN.items():
-        wanted, every = attackers(run, probe, kind), candidates(kind, data)
+        wanted, every = attackers(probe, kind), candidates(kind, data)
         for size, (attacker, items) in itertools.product(sizes, wanted.items()):
             request = request_of(kind, items[:size])
             found = run.screen(request)
