@@ -20,7 +20,7 @@ from unweave.models import build
 from unweave.poisoning import stage
 
 EPOCHS = 60
-SIZE = Size(references=8, shadows=16)
+SIZE = Size(references=16, shadows=16)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run, models: Path) -> N
     found = uw.audit(demo, after, quick=True, cache=models)
     assert found.request == request
     assert found.receipt == after.receipts[-1]
-    assert found.config["retrained"] == 8
+    assert found.config["retrained"] == 16
     assert "likelihood-ratio" in str(found.config["left_out"])
     document = found.to_dict()
     assert {entry["finding"] for entry in document["evidence"]} <= {"remembers", "differs", "as retrained", "no power"}

@@ -37,7 +37,7 @@ def audited(runs: Path) -> Path:
     for word in ("membership, loss threshold", "usual if retrained", "Left out", str(runs / "first.html")):
         assert word in done.stdout
     assert f"{runs / 'first.models'} holds models trained with the deleted data" in done.stdout
-    assert "training models to compare with: 16 of 16" in done.stderr
+    assert "training models to compare with: 32 of 32" in done.stderr
     return runs
 
 
@@ -46,7 +46,7 @@ def test_a_report_is_written_and_the_document_is_that_of_python(audited: Path) -
     assert str(audited / "first.models") in page
     assert f"unweave audit {audited / 'a'} {audited / 'b'} --seed 0 --quick --json" in page
     models = sorted((audited / "first.models").iterdir())
-    assert len(models) == 16
+    assert len(models) == 32
     stamps = [path.stat().st_mtime_ns for path in models]
 
     where = ("--out", audited / "second.html", "--cache", audited / "first.models")
@@ -125,7 +125,7 @@ def test_a_model_of_your_own_is_for_python(tmp_path: Path) -> None:
 
 def test_an_interrupted_audit_says_how_to_go_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stops(*_: object, progress: Callable[[int, int], None], **__: object) -> None:
-        progress(1, 16)
+        progress(1, 32)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "audit_runs", stops)

@@ -28,8 +28,8 @@ from unweave.validation import check_data, check_model
 
 __all__ = ["FULL", "QUICK", "Audit", "audit"]
 
-FULL, QUICK = Size(references=16, shadows=32), Size(references=8, shadows=0)
-LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models; 8 retrained models, not 16"
+FULL, QUICK = Size(references=16, shadows=32), Size(references=16, shadows=0)
+LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models"
 
 OTHER = (
     "the model after is of another architecture than the one before, of which all models to compare with are: what it "
@@ -169,6 +169,8 @@ def audit(
     if isinstance(before, Run) and isinstance(after, Run):
         data = before.data if data is None else data
         recipe = before.recipe if recipe is None else recipe
+        if loss is not cross_entropy or forward is not call:
+            raise ModelError("runs know their own loss and forward; leave loss= and forward= out")
         loss, forward = before.loss, before.forward
         receipts = _new_receipts(before, after)
         if request is None:

@@ -32,7 +32,8 @@ def audit(
     run_after: Annotated[Path, typer.Argument(help="Folder of the run that forget made of it.")],
     out: Annotated[Path, typer.Option(help="The report, one HTML file.")] = Path("audit.html"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer models and no shadow models; the report says what it left out.")
+        bool,
+        typer.Option("--quick", help="Half of the training, no shadow models; the report says what it left out."),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Processes that train models; by default one a core, on CUDA one.", min=1)
