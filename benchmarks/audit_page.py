@@ -39,7 +39,8 @@ def page(cells: list[dict[str, Any]], alarms: list[dict[str, Any]]) -> str:
         "## What the methods get",
         "",
         "Verdicts over the seeds, and the likelihood ratio's AUC (TPR at 1 % false positives), epochs to learn it "
-        "back, gap closed, cost.",
+        "back, gap closed, cost. Costs were taken beside other work, which was paused and resumed: they mean little "
+        "here.",
         "",
         "| cell | method | verdict | likelihood ratio | epochs | gap closed | cost |",
         "| --- | --- | --- | --- | --- | --- | --- |",
