@@ -144,6 +144,7 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run, models: Path) -> N
     assert found.request == request
     assert found.receipt == after.receipts[-1]
     assert found.config["retrained"] == 16
+    assert not found.notes
     assert "likelihood-ratio" in str(found.config["left_out"])
     document = found.to_dict()
     assert {entry["finding"] for entry in document["evidence"]} <= {"remembers", "differs", "as retrained", "no power"}
@@ -188,6 +189,8 @@ def test_labels_of_test_nodes_change_nothing_but_the_final_score(demo: uw.Run, m
         ({"recipe": None}, "recipe="),
         ({"request": uw.Request(nodes=[10**6])}, "not in the graph"),
         ({"loss": uw.losses.squared_error}, "classes"),
+        ({"request": {"nodes": [1]}}, "unweave.Request"),
+        ({"trainer": print}, "one of them"),
     ],
 )
 def test_what_is_missing_is_asked_for(demo: uw.Run, change: dict[str, object], message: str) -> None:
@@ -233,3 +236,13 @@ def test_retrained_models_are_not_flagged_beyond_the_stated_rate() -> None:
         found = Examination(replace(pool, **group)).of(pool.retrained[others[16]], pool.retrained[number])
         alarms += verdict_of(found) in ("remembers", "differs")
     assert alarms <= 11  # more than that has a chance of 1 in 100 at the stated rate of 5 %
+
+
+def test_a_recipe_that_is_not_how_it_was_trained_is_pointed_out(demo: uw.Run) -> None:
+    request = uw.draw("nodes:0.1", demo.data)
+    after = uw.unlearn(demo.model, demo.data, request, "none", weight_decay=1e-4)
+    options = {"data": demo.data, "request": request, "recipe": uw.Recipe(epochs=3), "quick": True}
+    found = uw.audit(demo.model, after.model, **options)  # type: ignore[arg-type]
+    assert any("is the recipe or trainer" in note for note in found.notes)
+    with pytest.raises(uw.ModelError, match=r"done\.model"):
+        uw.audit(demo.model, after, **options)  # type: ignore[arg-type]

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.audit.case import Case, Size, build_case
+from unweave.audit.case import Case, Size, Subject, build_case
 from unweave.audit.collateral import class_scores, scored_nodes
-from unweave.audit.evidence import ALARM, Evidence
+from unweave.audit.evidence import ALARM, Evidence, limits
 from unweave.audit.examination import Examination, Verdict, verdict_of
 from unweave.audit.population import Upbringing
 from unweave.errors import ModelError, RequestError
@@ -29,6 +29,9 @@ from unweave.validation import check_data, check_model
 __all__ = ["FULL", "QUICK", "Audit", "audit"]
 
 FULL, QUICK = Size(references=16, shadows=32), Size(references=16, shadows=0)
+UNLIKE = 1e-4
+"""Chance that a model is taken for one of another training than it had."""
+
 LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models"
 
 OTHER = (
@@ -87,6 +90,7 @@ class Audit:
             return (
                 f"Gone, as far as these tests can see. {tests} would have noticed had nothing been done, and none of "
                 "them tells this model from retrained ones."
+                + (" A quick audit leaves out the strongest tests." if self.config["quick"] else "")
             )
         return (
             "These tests cannot tell. On this request none of them tells models that saw the data from models that did "
@@ -178,7 +182,14 @@ def audit(
                 raise RequestError("the second run has no receipt that the first has not; give request=")
             asked = [Request.from_dict(receipt.request) for receipt in receipts]
             request = asked[0] if len(asked) == 1 else Request.merged(asked, undirected=is_undirected(data))
+    elif recipe is not None and trainer is not None:
+        raise ModelError("models are trained by the recipe= or by your trainer=; give one of them")
     old, new = (value.model if isinstance(value, Run) else value for value in (before, after))
+    for value in (old, new):
+        if not isinstance(value, nn.Module):
+            raise ModelError(f"an audit is of two runs or of two modules (done.model), got {type(value).__name__}")
+    if request is not None and not isinstance(request, Request):
+        raise RequestError(f"request must be an unweave.Request, got {type(request).__name__}")
     if data is None or request is None:
         raise RequestError("an audit of two models needs the graph as it was (data=) and what was deleted (request=)")
     if recipe is None and trainer is None:
@@ -233,8 +244,22 @@ def conclude(
         receipt=receipt,
         environment=environment(case.data.x.device),
         seconds=perf_counter() - start,
-        notes=(*case.notes, *([] if flatten(old).shape == flatten(new).shape else [OTHER])),
+        notes=(*case.notes, *_unlike(case, before), *([] if flatten(old).shape == flatten(new).shape else [OTHER])),
     )
+
+
+def _unlike(case: Case, before: Subject) -> list[str]:
+    """A note where the model before is not what the training that is compared with gives."""
+    mask, labels = case.data.train_mask, case.data.y
+    found, *known = (float(cross_entropy(s.whole[mask], labels[mask]).mean()) for s in (before, *case.trained))
+    low, high = limits(known, UNLIKE, skewed=True)
+    if low <= found <= high:
+        return []
+    return [
+        f"the model before has a training loss of {found:.3g}, and models that were trained to compare with have "
+        f"{low:.3g} to {high:.3g}: is the recipe or trainer that was given how it was trained? If not, the verdict "
+        "means nothing"
+    ]
 
 
 def _new_receipts(before: Run, after: Run) -> tuple[Receipt, ...]:

@@ -112,7 +112,8 @@ class Evidence:
         """Where a retrained model is expected, and what is not materially different from that."""
         low, high = limits([r.value for r in self.retrained], self.alarm, self.side, skewed=self.skewed)
         margin = MATERIAL * abs(self._middle("trained") - self._middle("retrained"))
-        return low - margin, high + margin
+        least, most = (0.0, 1.0) if self.unit == "AUC" else (0.0, math.inf)  # no number of a test is below 0
+        return (low if math.isinf(low) else max(least, low - margin)), min(most, high + margin)
 
     @property
     def floor(self) -> float:

@@ -8,6 +8,8 @@ cache were trained with data that was to be deleted: the folder remembers, until
 
 import copy
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -198,8 +200,16 @@ _here: dict[str, tuple[Upbringing, Data]] = {}
 
 
 def _settle_in(how: Upbringing, data: Data) -> None:
+    """Make ready to train, and not outlive whoever asked for it."""
     torch.set_num_threads(1)
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     _here["work"] = how, data
+
+
+def _leave_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _one(variant: Variant) -> bytes:

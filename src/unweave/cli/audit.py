@@ -33,7 +33,7 @@ def audit(
     out: Annotated[Path, typer.Option(help="The report, one HTML file.")] = Path("audit.html"),
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Half of the training, no shadow models; the report says what it left out."),
+        typer.Option("--quick", help="Half of the training, the strongest tests left out; the report says which."),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(help="Processes that train models; by default one a core, on CUDA one.", min=1)
