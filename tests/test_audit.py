@@ -220,6 +220,8 @@ def test_a_comparison_asks_it_of_every_method() -> None:
     assert found.row("none")["audit"]["tests"]["epochs to learn it back"]["value"] == [0.0]
     with pytest.raises(uw.RequestError, match="memorised"):
         uw.compare("demo", "sgc", "memorised:much", seeds=1)
+    with pytest.raises(uw.RequestError, match="only in a comparison"):
+        uw.draw("memorised:0.05", uw.load("demo"))
 
 
 @pytest.mark.slow

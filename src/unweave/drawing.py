@@ -8,10 +8,13 @@ from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph import distinct_edges
 from unweave.request import ALL, KINDS, Request
 
-__all__ = ["POISONS", "draw"]
+__all__ = ["MEMORISED", "POISONS", "draw"]
 
 POISONS = ("flipped", "crossed", "triggered")
 """Kinds that poison a graph first (:mod:`unweave.poisoning`)."""
+
+MEMORISED = "memorised"
+"""A request for the training nodes that are memorised most (:mod:`unweave.audit.hard`)."""
 
 
 def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
@@ -54,6 +57,10 @@ def _parse(spec: str) -> dict[str, float]:
         kind, _, text = part.strip().partition(":")
         if kind in POISONS:
             raise RequestError(f"{spec!r} poisons a graph before training, so it stands alone and only in a comparison")
+        if kind == MEMORISED:
+            raise RequestError(
+                f"{spec!r} is drawn by models of its own, so it stands alone and only in a comparison"
+            )
         try:
             probability = float(text)
         except ValueError:

@@ -21,6 +21,7 @@ from unweave.audit.hard import memorised_request
 from unweave.audit.population import Upbringing
 from unweave.calibrating import DELETIONS
 from unweave.data import load
+from unweave.drawing import MEMORISED
 from unweave.errors import ModelError, RequestError, UnweaveError
 from unweave.fitting import Recipe
 from unweave.graph import remove
@@ -43,9 +44,6 @@ __all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial"
 
 CONTROLS = ("none", "finetune", "retrain")
 OTHER_SEED = "retrain (other seed)"
-MEMORISED = "memorised"
-"""A request for the training nodes that are memorised most (:mod:`unweave.audit.hard`)."""
-
 OTHER = 10_000
 """Added to a seed to get the other seed of the floor."""
 
