@@ -58,9 +58,7 @@ def _parse(spec: str) -> dict[str, float]:
         if kind in POISONS:
             raise RequestError(f"{spec!r} poisons a graph before training, so it stands alone and only in a comparison")
         if kind == MEMORISED:
-            raise RequestError(
-                f"{spec!r} is drawn by models of its own, so it stands alone and only in a comparison"
-            )
+            raise RequestError(f"{spec!r} is drawn by models of its own, so it stands alone and only in a comparison")
         try:
             probability = float(text)
         except ValueError:
