@@ -39,9 +39,6 @@ from unweave.models import build
 from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "ladder"
-CHECKPOINTS = (*SHARES, 0.3, 0.5)
-"""Those for budgets, and two that come near a wish."""
-
 REQUESTS = ("edges:0.05", "nodes:0.05", "features:0.05", "labels:0.05", "edges:0.005", "nodes:0.1")
 BUDGETS = (0.02, 0.05, 0.1, 0.2)
 LOOKS = (10, 50, 100)
@@ -53,7 +50,7 @@ def trained(asked: argparse.Namespace, seed: int) -> uw.Run:
     data = uw.load(asked.data, seed=seed).to(where)
     model = build(asked.model, data.num_features, data.num_classes, forgettable=asked.forgettable).to(where)
     decay = 1e-2 if asked.forgettable else 1e-4
-    shares = () if asked.forgettable else CHECKPOINTS
+    shares = () if asked.forgettable else SHARES
     run = uw.train(model, data, seed=seed, weight_decay=decay, forgettable=asked.forgettable, checkpoints=shares)
     return run if run.prepared is not None else run.prepare()
 

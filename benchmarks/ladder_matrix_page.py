@@ -22,7 +22,7 @@ FAMILIES = {
     "finetune": ("#5c8a2f", "v"),
     "gif": ("#1f5fa8", "o"),
     "replay": ("#c65d21", "^"),
-    "gif-replay": ("#7a4f9a", "D"),
+    "retrace": ("#7a4f9a", "D"),
     "retrain": ("black", "X"),
     "auto": ("#c4161c", "*"),
 }
@@ -281,7 +281,7 @@ def _panel(axes: Any, cell: Cell) -> None:
         points = sorted(seen.get(family, []))
         if not points:
             continue
-        line = "-" if family in ("replay", "gif-replay", "auto") else ""
+        line = "-" if family in ("replay", "auto") else ""
         size = 9 if family == "auto" else 4.5
         axes.plot(*zip(*points, strict=True), line, color=colour, marker=marker, ms=size, lw=0.8, label=family)
     other = cell.closed("retrain (other seed)")

@@ -184,3 +184,58 @@ def test_replay_resumes_on_the_device_and_says_where_chance_differs() -> None:
     assert len(part.receipts[-1].warnings) == 1
     elsewhere = run.to(torch.device("cpu")).forget(request, "replay")
     assert "made on cuda and replayed on cpu" in elsewhere.receipts[-1].warnings[-1]
+
+
+def ladder_run() -> uw.Run:
+    """A run with a path of training, prepared and calibrated, on the device."""
+    data = small_graph().cuda()
+    model = uw.models.GCN(8, 3, hidden=4, dropout=0.0).cuda()
+    shares = (0.1, 0.2, 0.4, 0.6, 0.8)
+    run = uw.train(model, data, seed=1, epochs=30, weight_decay=1e-3, checkpoints=shares)
+    return run.calibrate(9)
+
+
+def test_a_walk_along_the_path_agrees() -> None:
+    there = ladder_run()
+    here = uw.train(
+        uw.models.GCN(8, 3, hidden=4, dropout=0.0),
+        small_graph(),
+        seed=1,
+        epochs=30,
+        weight_decay=1e-3,
+        checkpoints=(0.1, 0.2, 0.4, 0.6, 0.8),
+    ).prepare()
+    request = uw.draw("edges:0.05,nodes:0.1", small_graph())
+    found, expected = (run.forget(request, "retrace", share=0.8, end=0.1) for run in (there, here))
+    torch.testing.assert_close(flatten(found.model).cpu(), flatten(expected.model), rtol=2e-2, atol=2e-3)
+
+
+def test_the_ladder_climbs_streams_and_purges_on_the_device() -> None:
+    run = ladder_run()
+    assert run.calibration is not None
+    assert any(rung.startswith("retrace") for rung in run.calibration.rungs)
+    requests = [uw.draw("edges:0.05", small_graph(), seed=seed) for seed in range(3)]
+    done = run.forget_all(requests, budget=0.9)
+    assert len(done.receipts) == 3
+    assert all(receipt.ladder is not None and receipt.verdict for receipt in done.receipts)
+    assert next(done.model.parameters()).is_cuda
+    purged = done.purge()
+    assert not purged.checkpoints
+    best = done.forget(uw.draw("nodes:0.1", done.data.cpu(), seed=9), "auto", at_least=0.999)
+    assert best.receipts[-1].details["rung"] == "retrain"
+
+
+def test_certificates_agree() -> None:
+    data, model = small_graph(), uw.models.SGC(8, 3)
+    uw.train(model, data, seed=1, epochs=30, weight_decay=1e-2)
+    request = uw.draw("edges:0.05", data)
+    here = uw.unlearn(model, data, request, "gif", weight_decay=1e-2).receipt.certificate
+    there = uw.unlearn(
+        copy.deepcopy(model).cuda(), data.clone().cuda(), request, "gif", weight_decay=1e-2
+    ).receipt.certificate
+    assert here is not None
+    assert there is not None
+    assert here.keys() == there.keys()
+    assert there["distance"] == pytest.approx(here["distance"], rel=0.2)
+    run = uw.train(uw.models.SGC(8, 3).cuda(), data.clone().cuda(), seed=1, certify=(1.0, 1e-3))
+    assert run.forget(request).receipts[-1].method["name"] == "certified"

@@ -41,9 +41,9 @@ EXACT = [
     ("none", {}, 7),
     ("finetune", {"epochs": 3}, 13),
     ("finetune", {}, 27),
-    ("retrain", {}, 7 + 2 * EPOCHS),
+    ("retrain", {}, 7 + 2 * (EPOCHS + 2)),  # and the gradients of the two checkpoints that are made anew
     ("replay", {"share": 0.1}, 7 + 8),
-    ("replay", {"share": 1}, 7 + 2 * EPOCHS),
+    ("replay", {"share": 1}, 7 + 2 * (EPOCHS + 2)),
 ]
 
 

@@ -77,7 +77,7 @@ def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:
     model = uw.models.GCN(8, 3, hidden=8)
     state = uw.Checkpoint.take(10, model, torch.optim.SGD(model.parameters(), lr=0.1))
     own, request = replace(run, checkpoints=(state,)), uw.draw("edges:0.05", run.data)
-    for method in ("retrain", "auto", "replay", "gif-replay"):
+    for method in ("retrain", "auto", "replay", "retrace"):
         with pytest.raises(uw.MethodError, match="taken with SGD"):
             own.forget(request, method)
         with pytest.raises(uw.MethodError, match="taken with SGD"):

@@ -17,7 +17,7 @@ def test_exported_names_are_pinned() -> None:
         "NoProgressError", "Plan", "Polished", "Prepared", "Receipt", "Recipe", "Rehearsal", "Request", "RequestError",
         "Run", "RunError", "Screening", "SolverError", "Trainer", "Unlearned", "UnweaveError", "audit", "compare",
         "draw", "explain", "load", "losses", "methods", "models", "polish", "prepare", "rehearse", "screen", "split",
-        "train", "unlearn",
+        "trace_path", "train", "unlearn",
     ]  # fmt: skip
     assert all(hasattr(unweave, name) for name in unweave.__all__)
 

@@ -34,6 +34,7 @@ from unweave.errors import (
 from unweave.experiments.compare import compare
 from unweave.explanation import Explanation, explain
 from unweave.fitting import Recipe
+from unweave.path import trace_path
 from unweave.planning import Plan
 from unweave.polishing import Polished, polish
 from unweave.prepared import Prepared, prepare
@@ -92,6 +93,7 @@ __all__ = [
     "rehearse",
     "screen",
     "split",
+    "trace_path",
     "train",
     "unlearn",
 ]

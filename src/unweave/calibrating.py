@@ -153,5 +153,7 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
 
 
 def _forget(run: "Run", request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
-    how = Rung.of(name, Kept(ready, run.checkpoints, run.recipe, trainer))
+    # The yardstick is training alone, without what it costs to keep its states.
+    states = () if name == RETRAIN else run.checkpoints
+    how = Rung.of(name, Kept(ready, states, run.recipe, trainer))
     return run._unlearn(request, how, allow_class_loss=True)

@@ -48,12 +48,15 @@ class Checkpoint:
         model: Parameters and buffers by name. All tensors are on the CPU, wherever training ran.
         parts: Name of the class and state of the optimiser, and of whatever else the loop has.
         random: States of torch's generators: ``cpu``, and ``cuda`` where the model was there.
+        gradient: What pulled the parameters on from here, ∇(L/n) in eval mode, where that was computed
+            (:func:`unweave.trace_path`).
     """
 
     epoch: int
     model: Mapping[str, Tensor] = field(repr=False)
     parts: tuple[tuple[str, Any], ...] = field(repr=False)
     random: Mapping[str, Tensor] = field(repr=False)
+    gradient: Tensor | None = field(default=None, repr=False)
 
     @classmethod
     def take(cls, epoch: int, model: nn.Module, *parts: Resumable) -> "Checkpoint":
@@ -105,6 +108,16 @@ class Checkpoint:
             raise ModelError(f"this version of torch cannot take the checkpoint's random state: {error}") from error
 
     def _check(self, model: nn.Module, parts: tuple[Resumable, ...]) -> None:
+        self.check_model(model)
+        had, got = [name for name, _ in self.parts], [_name(part) for part in parts]
+        if had != got:
+            raise ModelError(
+                f"the checkpoint of epoch {self.epoch} was taken with {', '.join(had) or 'a model alone'} and is to be "
+                f"restored into {', '.join(got) or 'a model alone'}; use the trainer= that made it"
+            )
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise where the state is that of another model."""
         here, there = (
             {name: f"{value.dtype} {tuple(value.shape)}".removeprefix("torch.") for name, value in tensors.items()}
             for tensors in (_tensors(model), self.model)
@@ -115,12 +128,6 @@ class Checkpoint:
                 f"the checkpoint of epoch {self.epoch} is that of another model: {wrong!r} is "
                 f"{there.get(wrong, 'missing')} there and {here.get(wrong, 'missing')} here"
             )
-        had, got = [name for name, _ in self.parts], [_name(part) for part in parts]
-        if had != got:
-            raise ModelError(
-                f"the checkpoint of epoch {self.epoch} was taken with {', '.join(had) or 'a model alone'} and is to be "
-                f"restored into {', '.join(got) or 'a model alone'}; use the trainer= that made it"
-            )
 
     @property
     def device(self) -> str:
@@ -130,7 +137,7 @@ class Checkpoint:
     @property
     def nbytes(self) -> int:
         """Bytes of its tensors."""
-        return _bytes([self.model, self.random, [state for _, state in self.parts]])
+        return _bytes([self.model, self.random, [state for _, state in self.parts], self.gradient])
 
 
 class Trainer(Protocol):
@@ -196,6 +203,7 @@ def write_checkpoints(checkpoints: Sequence[Checkpoint]) -> dict[str, bytes]:
                 "model": _encode(dict(state.model), f"{here}/model", tensors),
                 "parts": [[name, _encode(value, f"{here}/{name}", tensors)] for name, value in state.parts],
                 "random": _encode(dict(state.random), f"{here}/random", tensors),
+                "gradient": _encode(state.gradient, f"{here}/gradient", tensors),
             }
         )
     return {FILES[0]: save(tensors), FILES[1]: to_json(documents)}
@@ -207,11 +215,11 @@ def read_checkpoints(files: Mapping[str, bytes]) -> tuple[Checkpoint, ...]:
     found = []
     for document in json.loads(files[FILES[1]]):
         parts = tuple((str(name), _decode(value, tensors)) for name, value in document["parts"])
-        model, random = (_decode(document[key], tensors) for key in ("model", "random"))
-        held = [*model.values(), random["cpu"]]
+        model, random, gradient = (_decode(document.get(key), tensors) for key in ("model", "random", "gradient"))
+        held = [*model.values(), random["cpu"], *([] if gradient is None else [gradient])]
         if not isinstance(document["epoch"], int) or not all(isinstance(value, Tensor) for value in held):
             raise ValueError("a checkpoint is not one")
-        found.append(Checkpoint(document["epoch"], model, parts, random))
+        found.append(Checkpoint(document["epoch"], model, parts, random, gradient))
     return in_order(found)
 
 

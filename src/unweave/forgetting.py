@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["asked", "check_trainer", "forget"]
 
-REPEATS = ("auto", "gif-replay", "replay", "retrain")
+REPEATS = ("auto", "replay", "retrace", "retrain")
 """Methods that repeat the training, or some of it."""
 
 

@@ -1,8 +1,9 @@
 """Where a model stands after some requests: what was asked of it since training, and what is believed left.
 
 What one request leaves of its gap is weighed by its size. An influence step or fine-tuning goes on from where the last
-request led, so that what is left adds up. Replay goes back to before all of them, and a restart at a minimum ends where
-one request for all of them together would have: they are judged by that request, and retraining leaves nothing.
+request led, so that what is left adds up. Replay and ``retrace`` go back to before all of them, and a restart at a
+minimum ends where one request for all of them together would have: they are judged by that request, and retraining
+leaves nothing.
 """
 
 from collections.abc import Sequence
@@ -107,8 +108,7 @@ def age_of(calibration: Calibration, receipts: Sequence[Receipt]) -> dict[str, A
 def _retrained(receipt: Receipt) -> bool:
     """Whether a request was carried out by training from the start, under whatever name."""
     names = {receipt.method["name"], None if receipt.ladder is None else receipt.ladder["rung"]}
-    whole = receipt.details.get("resumed_at") == 0 and "carried_step" not in receipt.details
-    return "retrain" in names or whole
+    return "retrain" in names or receipt.details.get("resumed_at") == 0
 
 
 def _shape(receipt: Receipt) -> Shape:

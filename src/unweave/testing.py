@@ -158,7 +158,8 @@ class MethodContract:
         data = small_graph()
         model, recipe = self.deploy(data)
         before = flatten(model).clone()
-        run = Run(model, data, recipe, {}, checkpoints=getattr(self, "checkpoints", ()))
+        kept = {name: value for name in ("checkpoints", "prepared") if (value := getattr(self, name, None)) is not None}
+        run = Run(model, data, recipe, {}, **kept)
         plan = run.plan(self.request(data), self.method, **self.options)
         assert torch.equal(flatten(model), before)
         passes = self.forget(model, data, recipe).receipt.passes

@@ -15,6 +15,7 @@ from unweave.meter import Meter
 from unweave.methods.certified import certifiable
 from unweave.metrics import score
 from unweave.objective import Forward, Objective, call, decay_vector, flatten, load_flat
+from unweave.path import traced
 from unweave.polishing import POLISH, polish_objective, refuse_no_decay
 from unweave.prepared import check_calls, prepare_objective
 from unweave.releasing import release
@@ -69,7 +70,8 @@ def train(
             unless 3e-2, 3e-3 or 1e-3 does clearly better on the validation nodes.
         forgettable: Go on to a minimum of the objective, so that the model can forget almost as if retrained.
         checkpoints: Shares of the training that ``replay`` may be asked to do again, e.g. ``(0.05, 0.1, 0.2)``: the run
-            keeps the state from which each begins. A state takes three times the weights, and remembers the graph.
+            keeps the state from which each begins, and for ``retrace`` the gradient there, which takes as long as an
+            epoch. A state takes four times the weights, and remembers the graph.
         certify: (ε, δ): train a model that is linear in its parameters to the minimum of its objective with calibrated
             Gaussian noise, so that every model that :meth:`Run.forget` makes of it is (ε, δ)-certified removal
             (:mod:`unweave.releasing`). The noise comes from the system's entropy, not from ``seed``.
@@ -127,8 +129,9 @@ def _fit(
     trainer = Adam(recipe.lr, objective.decay, loss, forward, meter, tell)
     stops = sorted({resume_at(share, recipe.epochs) for share in shares} - {0})
     with seeded(recipe.seed, meter.device), meter.phase("train"):
-        *kept, _ = train_through(trainer, model, data, None, [*stops, recipe.epochs])
-    run = Run(model, data, recipe, {}, loss=loss, forward=forward, checkpoints=tuple(kept))
+        *states, _ = train_through(trainer, model, data, None, [*stops, recipe.epochs])
+        kept = tuple(states) if recipe.forgettable else traced(states, objective)
+    run = Run(model, data, recipe, {}, loss=loss, forward=forward, checkpoints=kept)
     if not recipe.forgettable:
         metrics = score(model, data, loss, forward)
         return replace(run, metrics=metrics | {"train_seconds": meter.seconds["train"]})

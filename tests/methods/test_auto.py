@@ -128,7 +128,7 @@ def test_one_that_closes_little_for_sure_is_not_preferred_to_one_that_closes_muc
         return Choice(rung, 0.1, None, Standing().anew(Shape(edges=0.05), Estimate(closed, low, 0.95)))
 
     assert choice("gif", 0.65, -0.6).prudent > choice("replay(share=0.02)", 0.06, 0.02).prudent
-    assert choice("gif", 0.65, 0.3).prudent > choice("gif-replay(share=0.1)", 0.66, -0.6).prudent
+    assert choice("gif", 0.65, 0.3).prudent > choice("retrace(share=0.8, end=0.1)", 0.66, -0.6).prudent
     assert choice("finetune(epochs=5)", 0.45, -4.0).prudent < 0
 
 
@@ -210,10 +210,10 @@ def test_the_verdict_says_what_is_believed_why_and_what_remembers(run: uw.Run) -
 def test_without_a_calibration_it_says_what_it_does_not_know(run: uw.Run) -> None:
     request = uw.draw("edges:0.05", run.data)
     receipt = run.forget(request, "auto", budget=0.6).receipts[-1]
-    assert receipt.details["rung"] == "replay(share=0.5)"
+    assert receipt.details["rung"] == "retrace(share=0.5, end=0.1)"
     assert "It is not known how much of the gap" in str(receipt.verdict)
-    assert run.forget(request, "auto", budget=0.4).receipts[-1].details["rung"] == "gif-replay(share=0.1)"
-    assert run.forget(request, "auto", budget=0.27).receipts[-1].details["rung"] == "gif"
+    bare = replace(run, prepared=None).forget(request, "auto", budget=0.7)
+    assert bare.receipts[-1].details["rung"] == "replay(share=0.5)"
     assert run.forget(request, "auto", budget=0.12).receipts[-1].details["rung"] == "gif(steps=1)"
     assert run.forget(request, "auto", at_least=0.5).receipts[-1].details["rung"] == "retrain"
     with pytest.raises(uw.MethodError, match="too small: the cheapest rung"):
@@ -326,23 +326,6 @@ def test_at_a_minimum_what_cannot_be_told_apart_is_enough(minimum: uw.Run) -> No
         receipt = replace(ready, calibration=calibration).forget(request, "auto", at_least=0.9).receipts[-1]
         assert receipt.details["rung"] == rung
     assert known(trained().calibrate(2)).floor == 0
-
-
-def test_gif_replay_moves_the_checkpoint_by_the_step(run: uw.Run) -> None:
-    request = uw.draw("edges:0.05", run.data)
-    stepped, replayed = run.forget(request, "gif"), run.forget(request, "gif-replay", share=0.5)
-    step = flatten(stepped.model) - flatten(run.model)
-    weights = [dict(r.checkpoints[0].model) for r in (run, replayed)]
-    names = [name for name, _ in run.model.named_parameters()]
-    moved = torch.cat([(weights[1][n] - weights[0][n]).flatten() for n in names])
-    assert replayed.checkpoints[0].epoch == 10
-    assert torch.allclose(moved, step, atol=1e-5)
-    by_hand = replace(run, checkpoints=replayed.checkpoints[:1]).forget(request, "replay", share=0.5)
-    assert torch.allclose(flatten(by_hand.model), flatten(replayed.model), atol=1e-5)
-    assert replayed.receipts[-1].details["carried_step"] == pytest.approx(float(step.norm()), rel=1e-4)
-    retrained = run.forget(request, "retrain")
-    whole = run.forget(request, "gif-replay", share=1)
-    assert torch.allclose(flatten(whole.model), flatten(retrained.model), atol=1e-6)
 
 
 def test_options_that_make_no_sense_are_refused() -> None:

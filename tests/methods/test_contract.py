@@ -66,13 +66,20 @@ class TestReplay(MethodContract):
         )
 
 
-class TestGifReplay(TestReplay):
-    method = "gif-replay"
+class TestRetrace(TestReplay):
+    method = "retrace"
+    options: ClassVar = {"share": 0.25, "end": 0.1}
+
+    def deploy(self, data: Data) -> tuple[nn.Module, uw.Recipe]:
+        model, recipe = super().deploy(data)
+        self.prepared = uw.prepare(model, data, weight_decay=recipe.weight_decay)
+        return model, recipe
 
     def forget(
         self, model: nn.Module, data: Data, recipe: uw.Recipe, request: uw.Request | None = None
     ) -> uw.Unlearned:
-        how = uw.methods.GIFReplay.from_recipe(recipe, checkpoints=self.checkpoints, **self.options)
+        kept = {"checkpoints": self.checkpoints, "prepared": self.prepared}
+        how = uw.methods.Retrace.from_recipe(recipe, **kept, **self.options)
         return uw.unlearn(
             model, data, request or self.request(data), how, weight_decay=recipe.weight_decay, recipe=recipe
         )
@@ -149,7 +156,7 @@ class TestThirdParty(MethodContract):
 
 
 def test_every_built_in_method_is_under_contract() -> None:
-    tested = {cls.method for cls in [*MethodContract.__subclasses__(), TestGifReplay]}
+    tested = {cls.method for cls in [*MethodContract.__subclasses__(), TestRetrace]}
     assert set(uw.methods.available()) <= tested
 
 

@@ -29,6 +29,7 @@ from unweave.methods import Method
 from unweave.methods.auto import Auto
 from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
+from unweave.methods.retrace import Retrace
 from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
@@ -209,14 +210,16 @@ class Setting:
     def train(self, data: Data, recipe: Recipe) -> Run:
         """A model trained by a recipe, with what the methods under test need of it.
 
-        For ``replay`` its checkpoints; for ``auto`` those of :data:`~unweave.methods.rungs.SHARES`, and the run is
-        prepared and calibrated, which then serves the other methods too.
+        For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those of :data:`~unweave.methods.rungs.SHARES`, and
+        the run is prepared, and calibrated for ``auto``, which then serves the other methods too.
         """
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
-        climbs = any(isinstance(how, Auto) for how in named)
-        run = train(self._model(data), data, checkpoints=[*shares, *(SHARES if climbs else ())], **asdict(recipe))
-        return run.calibrate(self.deletions) if climbs else run
+        climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
+        run = train(self._model(data), data, checkpoints=[*shares, *(SHARES if walks else ())], **asdict(recipe))
+        if climbs:
+            return run.calibrate(self.deletions)
+        return run.prepare() if walks and run.prepared is None else run
 
     def _model(self, data: Data) -> nn.Module:
         classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
@@ -229,7 +232,8 @@ class Setting:
         how = self.methods.get(name, name)
         if isinstance(how, str):
             named, given = parse(how)
-            kept = ready_for(named, prepared=run.prepared, checkpoints=run.checkpoints, calibration=run.calibration)
+            states = () if named == "retrain" else run.checkpoints  # the yardstick is training alone
+            kept = ready_for(named, prepared=run.prepared, checkpoints=states, calibration=run.calibration)
             how = make(named, kept | given | ({} if seconds is None else {"seconds": seconds}), run.recipe)
         start = perf_counter()
         model = how.setup(run.model, run.data, run.recipe)

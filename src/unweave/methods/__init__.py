@@ -7,13 +7,13 @@ from unweave.methods.closed_form import ClosedForm
 from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
-from unweave.methods.gif_replay import GIFReplay
 from unweave.methods.influence import IF
 from unweave.methods.lbfgs import LBFGS
 from unweave.methods.none import Nothing
 from unweave.methods.published import GIFPublished
 from unweave.methods.registry import available, make, register
 from unweave.methods.replay import Replay
+from unweave.methods.retrace import Retrace
 from unweave.methods.retrain import Retrain
 
 __all__ = [
@@ -28,12 +28,12 @@ __all__ = [
     "Expected",
     "Finetune",
     "GIFPublished",
-    "GIFReplay",
     "Method",
     "Nothing",
     "Outcome",
     "Problem",
     "Replay",
+    "Retrace",
     "Retrain",
     "available",
     "make",

@@ -34,8 +34,7 @@ ALIKE = 0.01
 
 WORTH_REPLAYING = 0.15
 """The least share of the training whose replay closes more than an influence step, where nothing was measured on the
-model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48. Both
-together close more than the step alone at any share."""
+model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48."""
 
 TWENTIETH = 1.645
 """Standard deviations beyond which a twentieth of a normal distribution lies."""
@@ -91,8 +90,8 @@ class Choice:
 class Auto(Method):
     """Pick a rung of the ladder, and climb where it does not do.
 
-    The rungs are ``gif`` with one step, ``gif``, fine-tuning, ``replay`` from later to earlier checkpoints, with an
-    influence step (``gif-replay``) and without, and ``retrain``: those that there is something for. With a budget the
+    The rungs are ``gif`` with one step, ``gif``, fine-tuning, ``replay`` from later to earlier checkpoints, ``retrace``
+    along the path of training, and ``retrain``: those that there is something for. With a budget the
     best one within it is used, by measured cost; with a wish the cheapest that is believed to reach it, then the next
     where it failed or where its own evidence speaks against it. What was tried and given up counts in the cost. What a
     rung closes and costs is taken from the calibration; without one, costs are counted in passes, how near the answer
@@ -245,18 +244,13 @@ class Auto(Method):
             if known is None and rung.startswith("finetune"):
                 continue  # it may well do harm, and only a measurement tells
             cost = self._passes(rung) if known is None else known.cost(rung, shape)
-            restarts = rung.startswith("replay") or (rung.startswith("gif") and self._at_minimum)
+            restarts = rung.startswith(("replay", "retrace")) or (rung.startswith("gif") and self._at_minimum)
             estimate = None if known is None else known.estimate(rung, shape)
             if rung == RETRAIN:
                 estimate, standing = Estimate(1.0, 1.0, 1.0), Standing()
             elif restarts:
                 together = Shape.total([before.shape, shape])
                 standing = before.anew(shape, None if known is None else known.estimate(rung, together))
-            elif rung.startswith("gif-replay") and before.requests:
-                # The step is that of this request alone; of those before, the training is done again all the same.
-                plain = rung.removeprefix("gif-")
-                done = None if known is None or plain not in known.rungs else known.estimate(plain, before.shape)
-                standing = before.renewed(done).after(shape, estimate)
             else:
                 standing = before.after(shape, estimate)
             below = known is not None and _below(known, standing)
@@ -275,10 +269,12 @@ class Auto(Method):
         rest = 2 if self.prepared is not None else 7
         if method == RETRAIN:
             return 1.0
-        if method.endswith("replay"):
-            more = 2 * POLISH if self.recipe.forgettable else 0
-            more += 2 * DAMPED_STEPS if method.startswith("gif") else 0
-            return float((rest + 2 * options["share"] * epochs + more) / whole)
+        if method in ("replay", "retrace"):
+            again = options["end" if method == "retrace" else "share"] * epochs
+            again += POLISH if self.recipe.forgettable else 0
+            steps = sum(1 - options["share"] <= c.epoch / epochs < 1 - options.get("end", 1) for c in self.checkpoints)
+            steps = min(steps, options.get("steps", steps))
+            return float((rest + 2 * (again + steps)) / whole)
         if self.prepared is None:
             return FRESH_CURVATURE / whole
         return float((rest + 2 * options.get("steps", AUTO_STEPS if self._at_minimum else DAMPED_STEPS)) / whole)
@@ -339,11 +335,12 @@ class Auto(Method):
 
     def _preference(self, choice: Choice) -> tuple[int, float]:
         method, options = parse(choice.rung)
-        if method.endswith("replay") and not self._at_minimum:
-            first = method == "gif-replay" or options["share"] >= WORTH_REPLAYING
-            return (0 if first else 2), -options["share"] - 0.01 * (method == "gif-replay")
-        order = {"gif": 1, LONGEST: 3, "gif(steps=1)": 4}
-        return order.get(choice.rung, 5), 0.0
+        if method == "retrace":
+            return 0, -options["end"]
+        if method == "replay" and not self._at_minimum:
+            return (1 if options["share"] >= WORTH_REPLAYING else 3), -options["share"]
+        order = {"gif": 2, LONGEST: 4, "gif(steps=1)": 5}
+        return order.get(choice.rung, 6), 0.0
 
     def _facts(
         self,

@@ -14,6 +14,7 @@ from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.retrain import one_model
 from unweave.objective import flatten
+from unweave.path import is_traced, traced
 from unweave.polishing import POLISH, polish_objective
 
 __all__ = ["Replay"]
@@ -82,6 +83,8 @@ class Replay(Method):
                 if self.forgettable:
                     spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
+        if is_traced(known):
+            made = list(traced(made, problem.remaining))
         return Outcome(
             flatten(model),
             details=details,
@@ -100,7 +103,8 @@ class Replay(Method):
         if self.trainer is None:
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
                 self._trainer(problem, model)(model, problem.removal.data, start, at)
-        passes, polishes = 2 * (self.epochs - at), self.forgettable and self.trainer is None
+        made = sum(state.epoch > at for state in known) if is_traced(known) else 0
+        passes, polishes = 2 * (self.epochs - at + made), self.forgettable and self.trainer is None
         return Expected(
             f"train the last {self.epochs - at} of {self.epochs} epochs again, from epoch {at}"
             + (", then to a minimum" if polishes else ""),

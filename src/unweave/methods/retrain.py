@@ -1,6 +1,5 @@
 """Retrain from scratch on the remaining graph: the reference for everything else."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.certified import certifiable
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
-from unweave.objective import flatten, trained
+from unweave.objective import duplicate, flatten, trained
+from unweave.path import is_traced, traced
 from unweave.polishing import POLISH, polish_objective
 from unweave.releasing import release
 
@@ -75,10 +75,10 @@ class Retrain(Method):
         model = one_model(problem, self.trainer)
         with seeded(problem.seed, problem.meter.device):
             train = self._by_adam if self.trainer is None else self._by_own
-            details, made = train(problem, model)
-        return Outcome(
-            flatten(model), details=details, buffers=dict(model.named_buffers()), checkpoints=tuple(made), anew=True
-        )
+            details, states = train(problem, model)
+        made = traced(states, problem.remaining) if is_traced(self._kept) else tuple(states)
+        buffers = dict(model.named_buffers())
+        return Outcome(flatten(model), details=details, buffers=buffers, checkpoints=made, anew=True)
 
     def _by_adam(self, problem: Problem, model: nn.Module) -> tuple[dict[str, Any], list[Checkpoint]]:
         """Train by the recipe; what to note of it, and the states kept."""
@@ -131,7 +131,7 @@ class Retrain(Method):
             return Expected("train from scratch by trainer=", checkpoints=self._kept, anew=True)
         with seeded(problem.seed, problem.meter.device):
             reinitialise(model)
-        passes, polishes = 2 * self.epochs, self.forgettable
+        passes, polishes = 2 * (self.epochs + (len(self._kept) if is_traced(self._kept) else 0)), self.forgettable
         return Expected(
             f"train from scratch for {self.epochs} epochs" + (", then to a minimum" if polishes else ""),
             passes,
@@ -166,7 +166,7 @@ def _resumes(trainer: Callable[..., object], epochs: int) -> TypeGuard[Trainer]:
 
 def one_model(problem: Problem, trainer: object) -> nn.Module:
     """A copy of the model, which must be one that is trained as a whole, or by a trainer of one's own."""
-    model = copy.deepcopy(problem.remaining.model)
+    model = duplicate(problem.remaining.model)
     if isinstance(model, Shards) and trainer is None:
         raise MethodError("shards are not trained as one model; retrain them by the method that set them up")
     return model

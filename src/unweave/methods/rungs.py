@@ -9,6 +9,7 @@ from unweave.checkpoints import Checkpoint, Trainer, in_order
 from unweave.fitting import Recipe
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import make, parse
+from unweave.path import is_traced
 from unweave.prepared import Prepared
 
 __all__ = ["RETRAIN", "SHARES", "Kept", "Rung", "rungs_of"]
@@ -17,9 +18,17 @@ RETRAIN = "retrain"
 FINETUNES = (0.05, 0.1)
 """Lengths of fine-tuning, as shares of the epochs of training."""
 
-SHARES = (0.02, 0.05, 0.08, 0.11, 0.15)
-"""Checkpoints with which the ladder has a rung for budgets of 10 and 20 %. What comes on top of the epochs done again
-is some 4 % of a retraining for ``replay`` and 8 % for ``gif-replay`` (GCN and GAT on Cora, one CPU thread)."""
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Checkpoints that serve the ladder: a walk along the whole path of training, and ends to train again."""
+
+REPLAYED = 0.5
+"""The largest share that is replayed where there is a path to walk along, which comes nearer and costs less."""
+
+FEW = 5
+"""Gradients of the cheapest walk."""
+
+ENDS = 0.2
+"""The largest share that is trained again at the end of a walk."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +79,9 @@ class Rung(Method):
     def of(cls, name: str, kept: Kept) -> "Rung":
         """The rung of a name, e.g. ``replay(share=0.2)``."""
         method, options = parse(name)
-        if method.startswith("gif"):
+        if method in ("gif", "retrace"):
             options["prepared"] = kept.prepared
-        if method.endswith("replay") or method == RETRAIN:
+        if method in ("replay", "retrace", RETRAIN):
             options["checkpoints"] = kept.checkpoints
             if kept.trainer is not None:
                 options["trainer"] = kept.trainer
@@ -92,8 +101,13 @@ def rungs_of(kept: Kept) -> tuple[str, ...]:
         return tuple(found)
     epochs = kept.recipe.epochs
     found += [f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in FINETUNES})]
-    shares = [f"share={1 - state.epoch / epochs:.6g}" for state in in_order(kept.checkpoints)[::-1]]
-    found += [f"replay({share})" for share in shares]
-    if kept.prepared is not None and not kept.prepared.at_minimum:
-        found += [f"gif-replay({share})" for share in shares]
+    states = in_order(kept.checkpoints)[::-1]
+    shares = [1 - state.epoch / epochs for state in states]
+    walks = kept.prepared is not None and not kept.prepared.at_minimum and is_traced(states) and len(states) > 1
+    found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= REPLAYED]
+    if walks:
+        ends = [share for share in shares[:-1] if share <= ENDS] or shares[:1]
+        walk = f"retrace(share={shares[-1]:.6g}, end="
+        found += [f"{walk}{shares[0]:.6g}, steps={FEW})"] * (len(states) > FEW + 1)
+        found += [f"{walk}{end:.6g})" for end in ends]
     return (*found, RETRAIN)
