@@ -42,7 +42,7 @@ EXACT = [
     ("finetune", {"epochs": 3}, 13),
     ("finetune", {}, 27),
     ("retrain", {}, 7 + 2 * (EPOCHS + 2)),  # and the gradients of the two checkpoints that are made anew
-    ("replay", {"share": 0.1}, 7 + 8),
+    ("replay", {"share": 0.1}, 7 + 8 + 2),  # and the gradient at the state it begins at
     ("replay", {"share": 1}, 7 + 2 * (EPOCHS + 2)),
 ]
 
@@ -284,13 +284,13 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     for words in (
         "Method     replay: train the last 5 of 10 epochs again, from epoch 5",
-        "Cost       17 passes; 85.0% of a retraining (20 passes)",
+        "Cost       19 passes; 95.0% of a retraining (20 passes)",
         "Purged     the checkpoints of epoch 5",
     ):
         assert words in done.stdout
     told = json.loads(unweave(*how, "--dry-run", "--json").stdout)["plan"]
-    assert told["passes"] == {"least": 17, "most": 17, "about": None}
-    assert told["share"] == [0.85, 0.85]
+    assert told["passes"] == {"least": 19, "most": 19, "about": None}
+    assert told["share"] == [0.95, 0.95]
     refused(unweave(*how[:-1], "share=0.9", "--dry-run"), "no checkpoint lies before")
     assert f"the run before ({path}): it has the old model" in done.stdout
     done = unweave(*how, "--dry-run", "--out", path, "--overwrite")

@@ -15,7 +15,7 @@ from unweave.meter import Meter
 from unweave.methods.certified import certifiable
 from unweave.metrics import score
 from unweave.objective import Forward, Objective, call, decay_vector, flatten, load_flat
-from unweave.path import traced
+from unweave.path import traced, walkable
 from unweave.polishing import POLISH, polish_objective, refuse_no_decay
 from unweave.prepared import check_calls, prepare_objective
 from unweave.releasing import release
@@ -130,7 +130,8 @@ def _fit(
     stops = sorted({resume_at(share, recipe.epochs) for share in shares} - {0})
     with seeded(recipe.seed, meter.device), meter.phase("train"):
         *states, _ = train_through(trainer, model, data, None, [*stops, recipe.epochs])
-        kept = tuple(states) if recipe.forgettable else traced(states, objective)
+        walks = walkable(model) and not recipe.forgettable
+        kept = traced(states, objective) if walks else tuple(states)
     run = Run(model, data, recipe, {}, loss=loss, forward=forward, checkpoints=kept)
     if not recipe.forgettable:
         metrics = score(model, data, loss, forward)

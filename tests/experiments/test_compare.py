@@ -87,8 +87,8 @@ def test_replay_finds_its_checkpoints_and_from_the_start_it_is_retraining() -> N
     found = uw.compare(graphs, small, "edges:0.1,nodes:0.05", methods=methods, seeds=1, epochs=20)
     rows = [found.row(name) for name in methods]
     assert [row["failures"] for row in rows] == [0, 0, 0]
-    assert [row["passes_mean"] - found.row("none")["passes_mean"] for row in rows] == [10, 20 + 2, 40 + 4], (
-        "and a gradient for each state that is made anew"
+    assert [row["passes_mean"] - found.row("none")["passes_mean"] for row in rows] == [12, 24, 44], (
+        "with a gradient for each state from there on"
     )
     assert rows[2]["gap_closed_mean"] == 1
     assert rows[0]["gap_closed_mean"] < 1

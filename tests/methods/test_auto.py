@@ -212,7 +212,7 @@ def test_without_a_calibration_it_says_what_it_does_not_know(run: uw.Run) -> Non
     receipt = run.forget(request, "auto", budget=0.6).receipts[-1]
     assert receipt.details["rung"] == "retrace(share=0.5, end=0.1)"
     assert "It is not known how much of the gap" in str(receipt.verdict)
-    bare = replace(run, prepared=None).forget(request, "auto", budget=0.7)
+    bare = replace(run, prepared=None).forget(request, "auto", budget=0.8)
     assert bare.receipts[-1].details["rung"] == "replay(share=0.5)"
     assert run.forget(request, "auto", budget=0.12).receipts[-1].details["rung"] == "gif(steps=1)"
     assert run.forget(request, "auto", at_least=0.5).receipts[-1].details["rung"] == "retrain"

@@ -19,7 +19,7 @@ from unweave.meter import Meter
 from unweave.methods.retrace import _Walk
 from unweave.metrics import closed, gap, log_probabilities
 from unweave.objective import Objective, call, decay_vector, flatten
-from unweave.path import rates_at, weights_at
+from unweave.path import motion_at, weights_at
 from unweave.solvers import LowRank
 from unweave.testing import small_graph
 
@@ -64,7 +64,7 @@ def gradient_by_hand(model: nn.Module, data: Data, decay: float) -> torch.Tensor
     return torch.cat([g.flatten() for g in found]) + decay * flatten(model)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["gcn", "gat"])
 def test_a_checkpoint_knows_what_pulled_training_on_from_there(name: str) -> None:
     run = trained(name)
     for state in run.checkpoints:
@@ -185,7 +185,7 @@ def walk(size: int, rank: int) -> tuple[_Walk, torch.Tensor, torch.Tensor]:
     vectors, _ = torch.linalg.qr(torch.randn(size, rank, generator=torch.Generator().manual_seed(0)))
     values = torch.linspace(9, 1, rank)
     dense = vectors @ torch.diag(values / objective.nodes.numel()) @ vectors.T
-    return _Walk(problem, LowRank(values, vectors), most=4), dense, vectors
+    return _Walk(problem, LowRank(values, vectors), objective.nodes.numel(), most=4), dense, vectors
 
 
 def test_the_step_solves_its_system() -> None:
@@ -248,21 +248,62 @@ def test_rates_are_those_of_the_optimiser() -> None:
         known = optimiser.state[parameter]
         lr = next(g["lr"] for g in optimiser.param_groups if any(p is parameter for p in g["params"]))
         expected.append(lr / ((known["exp_avg_sq"] / (1 - 0.999**3)).sqrt() + 1e-8))
-    torch.testing.assert_close(rates_at(state, objective), torch.cat([e.flatten() for e in expected]))
+    torch.testing.assert_close(motion_at(state, objective).rates, torch.cat([e.flatten() for e in expected]))
     torch.testing.assert_close(weights_at(state, objective.model), flatten(objective.model))
     state, objective, _ = optimised(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9))
-    torch.testing.assert_close(rates_at(state, objective), torch.full_like(objective.decay, 1.0))
+    torch.testing.assert_close(motion_at(state, objective).rates, torch.full_like(objective.decay, 1.0))
+    assert bool(motion_at(state, objective).lengths.isinf().all())
+    damped, objective, _ = optimised(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.9))
+    torch.testing.assert_close(motion_at(damped, objective).rates, torch.full_like(objective.decay, 0.1))
     for make, words in (
         (lambda m: torch.optim.Adagrad(m.parameters(), lr=0.1), "Adagrad"),
+        (lambda m: torch.optim.RMSprop(m.parameters(), lr=0.1, momentum=0.5), "RMSprop"),
+        (lambda m: torch.optim.Adam(list(m.parameters())[::-1], lr=0.1), "in another order"),
         (lambda m: torch.optim.SGD([{"params": [p]} for p in m.parameters()], lr=0.1), "groups of the optimiser"),
     ):
         state, objective, _ = optimised(make)
         with pytest.raises(uw.MethodError, match=words):
-            rates_at(state, objective)
-    with pytest.raises(uw.MethodError, match="no optimiser"):
-        rates_at(replace(state, parts=()), objective)
+            motion_at(state, objective)
+    with pytest.raises(uw.MethodError, match="the optimiser: none"):
+        motion_at(replace(state, parts=()), objective)
     with pytest.raises(uw.ModelError, match="another model"):
         weights_at(state, Normed())
+
+
+def test_statistics_of_the_whole_graph_are_not_walked() -> None:
+    run = trained("normed")
+    assert all(state.gradient is None for state in run.checkpoints)
+    request = uw.draw("edges:0.1", run.data)
+    for refused in (
+        lambda: run.forget(request, "retrace", share=0.8),
+        lambda: run.plan(request, "retrace", share=0.8),
+        lambda: uw.trace_path(run.checkpoints, run.model, run.data, weight_decay=1e-3),
+    ):
+        with pytest.raises(uw.MethodError, match="running statistics"):
+            refused()
+    assert run.forget(request, "auto", budget=0.6).receipts[-1].details["rung"].startswith("replay")
+
+
+def test_no_step_is_longer_than_adam_could_have_taken() -> None:
+    run = trained()
+    pulled = tuple(
+        replace(state, gradient=None if state.gradient is None else 1e4 + state.gradient) for state in run.checkpoints
+    )
+    done = replace(run, checkpoints=pulled).forget(uw.draw("edges:0.1", run.data), "retrace", share=0.8, steps=1)
+    farthest = (38 - 8) * run.recipe.lr
+    assert done.receipts[-1].details["moved"] <= farthest * flatten(run.model).numel() ** 0.5
+
+
+def test_after_a_replay_the_state_it_began_at_knows_the_new_pull() -> None:
+    run = trained()
+    request = uw.draw("edges:0.2", run.data)
+    done = run.forget(request, "replay", share=0.25)
+    at = [state.epoch for state in done.checkpoints].index(30)
+    for number, data in ((at - 1, run.data), (at, done.data)):
+        model = MODELS["gcn"]()
+        model.load_state_dict(dict(done.checkpoints[number].model))
+        expected = gradient_by_hand(model, data, 1e-3)
+        torch.testing.assert_close(done.checkpoints[number].gradient, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_what_cannot_be_walked_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from unweave.calibration import LARGEST, LONGEST, SMALLEST, Calibration, Estimate
-from unweave.checkpoints import Checkpoint, Trainer, in_order
+from unweave.checkpoints import Checkpoint, Trainer, in_order, resume_at
 from unweave.damping import DAMPED_STEPS
 from unweave.errors import MethodError, NoProgressError, SolverError
 from unweave.fitting import Recipe
@@ -17,6 +17,7 @@ from unweave.methods.gif import AUTO_STEPS
 from unweave.methods.registry import parse, register
 from unweave.methods.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.objective import Point
+from unweave.path import is_traced
 from unweave.polishing import POLISH
 from unweave.prepared import AT_MINIMUM, Prepared, stationarity
 from unweave.receipt import Receipt
@@ -272,12 +273,19 @@ class Auto(Method):
         if method in ("replay", "retrace"):
             again = options["end" if method == "retrace" else "share"] * epochs
             again += POLISH if self.recipe.forgettable else 0
-            steps = sum(1 - options["share"] <= c.epoch / epochs < 1 - options.get("end", 1) for c in self.checkpoints)
-            steps = min(steps, options.get("steps", steps))
+            steps = self._gradients(method, options, epochs)
             return float((rest + 2 * (again + steps)) / whole)
         if self.prepared is None:
             return FRESH_CURVATURE / whole
         return float((rest + 2 * options.get("steps", AUTO_STEPS if self._at_minimum else DAMPED_STEPS)) / whole)
+
+    def _gradients(self, method: str, options: dict[str, Any], epochs: int) -> int:
+        """Gradients that a replay or a walk takes at checkpoints."""
+        behind = [c.epoch for c in self.checkpoints if c.epoch >= resume_at(options["share"], epochs)]
+        if method == "replay":
+            return len(behind) if is_traced(self.checkpoints) else 0
+        found: int = sum(epoch < resume_at(options["end"], epochs) for epoch in behind)
+        return min(found, int(options.get("steps", found)))
 
     def _plan(self, choices: list[Choice]) -> tuple[list[Choice], bool]:
         """The rungs in the order in which to try them, and whether they are known to fall short of the wish."""
@@ -333,14 +341,14 @@ class Auto(Method):
     def _worth(choices: list[Choice]) -> list[Choice]:
         return [c for c in choices if c.estimate is not None and c.estimate.closed > 0]
 
-    def _preference(self, choice: Choice) -> tuple[int, float]:
+    def _preference(self, choice: Choice) -> tuple[int, float, bool]:
         method, options = parse(choice.rung)
         if method == "retrace":
-            return 0, -options["end"]
+            return 0, -options["end"], "steps" in options
         if method == "replay" and not self._at_minimum:
-            return (1 if options["share"] >= WORTH_REPLAYING else 3), -options["share"]
+            return (1 if options["share"] >= WORTH_REPLAYING else 3), -options["share"], False
         order = {"gif": 2, LONGEST: 4, "gif(steps=1)": 5}
-        return order.get(choice.rung, 6), 0.0
+        return order.get(choice.rung, 6), 0.0, False
 
     def _facts(
         self,

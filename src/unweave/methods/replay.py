@@ -83,7 +83,8 @@ class Replay(Method):
                 if self.forgettable:
                     spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
-        if is_traced(known):
+        if is_traced(known):  # from the state it began at, training was pulled on by the remaining graph
+            kept = (*kept[:-1], *traced(kept[-1:], problem.remaining))
             made = list(traced(made, problem.remaining))
         return Outcome(
             flatten(model),
@@ -103,7 +104,7 @@ class Replay(Method):
         if self.trainer is None:
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
                 self._trainer(problem, model)(model, problem.removal.data, start, at)
-        made = sum(state.epoch > at for state in known) if is_traced(known) else 0
+        made = sum(state.epoch >= at for state in known) if is_traced(known) else 0
         passes, polishes = 2 * (self.epochs - at + made), self.forgettable and self.trainer is None
         return Expected(
             f"train the last {self.epochs - at} of {self.epochs} epochs again, from epoch {at}"

@@ -23,10 +23,9 @@ from unweave.methods.base import Expected, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.replay import Replay
 from unweave.objective import trained
-from unweave.path import is_traced, pull_at, rates_at, weights_at
+from unweave.path import NOT_WALKABLE, Motion, is_traced, motion_at, pull_at, walkable
 from unweave.prepared import Prepared
 from unweave.solvers import LowRank
-from unweave.statistics import running
 
 __all__ = ["Retrace"]
 
@@ -45,8 +44,8 @@ RANK = 8
 ALONG = 0.05
 """The least cosine between a step and the curvature that was missing on it for that to be believed (SR1)."""
 
-WORSE = 1.5
-"""How many times the objective of doing nothing the answer may have; beyond that the walk went astray."""
+WORSE = 0.5
+"""By what share of it the answer may raise the objective of doing nothing; beyond that the walk went astray."""
 
 
 @register
@@ -86,19 +85,20 @@ class Retrace(Replay):
 
     def forget(self, problem: Problem) -> Outcome:
         """Walk to the last checkpoint, and replay from where that leads."""
-        stations = self._stations()
+        stations, model = self._stations(problem), problem.remaining.model
         assert self.prepared is not None
-        model = problem.remaining.model
-        walk = _Walk(problem, self.prepared.to(problem.meter.device).curvature, len(stations))
-        for here, there in pairwise(stations):
-            walk.go(here, there)
+        ready = self.prepared.to(problem.meter.device)
+        walk = _Walk(problem, ready.curvature, ready.nodes or problem.original.nodes.numel(), len(stations))
+        motions = [motion_at(state, problem.remaining) for state in stations]
+        for state, (before, after) in zip(stations, pairwise(motions), strict=False):
+            walk.go(state, after, after.steps - before.steps)
         last = _moved(stations[-1], model, walk.u)
         outcome = Replay.forget(replace(self, share=self.end, checkpoints=(last,)), problem)
-        point = None if running(model) else problem.remaining.look(outcome.theta)
-        if point is not None and not point.value <= WORSE * problem.remaining_value:
+        point, nothing = problem.remaining.look(outcome.theta), problem.remaining_value
+        if not point.value - nothing <= WORSE * abs(nothing):
             raise DivergenceError(
                 f"the walk along the path of training went astray: the objective is {point.value:.4g}, and "
-                f"{problem.remaining_value:.4g} where nothing is done; use method='replay' or 'retrain', or train with "
+                f"{nothing:.4g} where nothing is done; use method='replay' or 'retrain', or train with "
                 "more checkpoints"
             )
         steps = len(stations) - 1
@@ -108,6 +108,7 @@ class Retrace(Replay):
             "from there. The distance to a retrained model was not measured here; unweave.compare measures it"
         )
         details = outcome.details | {
+            "prepared": "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else ""),
             "retraced_from": stations[0].epoch,
             "steps": steps,
             "pulled_back": walk.pulled_back,
@@ -119,9 +120,9 @@ class Retrace(Replay):
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes for each gradient of the walk and for each epoch at the end."""
-        stations = self._stations()
+        stations = self._stations(problem)
         for state in stations:
-            rates_at(state, problem.remaining)
+            motion_at(state, problem.remaining)
         known = Replay.expect(replace(self, share=self.end, checkpoints=stations[-1:]), problem)
         steps = len(stations) - 1
         most = None if known.most is None else known.most + 2 * steps
@@ -129,8 +130,10 @@ class Retrace(Replay):
         kept = in_order(self.checkpoints)
         return replace(known, how=how, least=known.least + 2 * steps, most=most, checkpoints=kept, anew=False)
 
-    def _stations(self) -> list[Checkpoint]:
+    def _stations(self, problem: Problem) -> list[Checkpoint]:
         """The checkpoints to walk over, the last of which is where training goes on."""
+        if not walkable(problem.remaining.model):
+            raise MethodError(NOT_WALKABLE)
         if self.prepared is None:
             raise MethodError("retrace needs the curvature; give prepared=unweave.prepare(…), or prepare the run")
         known = in_order(self.checkpoints)
@@ -141,14 +144,17 @@ class Retrace(Replay):
             raise MethodError(f"share={self.share:g} is all of {self.epochs} epochs; use method='retrain'")
         if not is_traced(known):
             raise MethodError(
-                "these checkpoints do not tell what pulled training on; train anew (unweave.train computes it), or "
-                "give those of your own loop to unweave.trace_path first, on the graph they were trained on"
+                "these checkpoints do not tell what pulled training on. Those of a forgettable model never do: use "
+                "method='gif'. Otherwise train anew (unweave.train computes it), or give those of your own loop to "
+                "unweave.trace_path, on the graph they were trained on"
             )
+        if any(s.gradient is not None and s.gradient.numel() != problem.theta.numel() for s in known):
+            raise MethodError("these checkpoints are those of a training in which other parameters were frozen")
         found = [state for state in known if first.epoch <= state.epoch <= last.epoch]
         if len(found) < 2:
             raise MethodError(
                 f"a walk from share={self.share:g} to end={self.end:g} needs two checkpoints or more, and there is "
-                f"that of epoch {found[0].epoch} alone; train with checkpoints=(0.05, 0.2, 0.5, 0.8), or use "
+                f"that of epoch {found[0].epoch} alone; train with checkpoints=(0.05, 0.2, 0.5, 0.9), or use "
                 "method='replay'"
             )
         return _spread(found, self.steps)
@@ -170,7 +176,7 @@ class _Walk:
         pulled_back: Steps that went too far and were shortened.
     """
 
-    def __init__(self, problem: Problem, curvature: LowRank, most: int) -> None:
+    def __init__(self, problem: Problem, curvature: LowRank, nodes: int, most: int) -> None:
         self.objective = problem.remaining
         self.u = torch.zeros_like(problem.theta)
         self.caution = CAUTION
@@ -178,26 +184,24 @@ class _Walk:
         self._rank = min(RANK, curvature.values.numel())
         self._values = self.u.new_zeros(self._rank + most)
         self._rows = self.u.new_zeros(self._rank + most, self.u.numel())
-        self._values[: self._rank] = curvature.values[: self._rank] / problem.original.nodes.numel()
+        self._values[: self._rank] = curvature.values[: self._rank] / nodes
         self._rows[: self._rank] = curvature.vectors.T[: self._rank]
         self._last: tuple[Tensor, Tensor] | None = None
 
-    def go(self, state: Checkpoint, there: Checkpoint) -> None:
-        """One step, from a state to the next. The optimiser of the later one has seen more of what lies between."""
+    def go(self, state: Checkpoint, motion: Motion, steps: int) -> None:
+        """One step, from a state, over as many of the optimiser, which moves the parameters as at their end."""
         assert state.gradient is not None
-        model = self.objective.model
-        pull = pull_at(state, self.objective, weights_at(state, model) + self.u) - state.gradient.to(self.u)
-        if not bool(torch.isfinite(pull).all()):
+        pull = pull_at(state, self.objective, self.u) - state.gradient.to(self.u)
+        if self._last is not None:
+            pull = self._learnt(*self._last, pull)
+        # No step of Adam is longer than its learning rate, whatever pulls: the pull would have been part of v̂.
+        stiffness = self.caution / steps * torch.maximum(1 / motion.rates, pull.abs() / motion.lengths)
+        step = -self._solve(pull, stiffness)
+        if not bool(torch.isfinite(step).all()):
             raise DivergenceError(
                 f"the walk along the path of training left the numbers at epoch {state.epoch}; use method='replay' or "
                 "'retrain', or train with more checkpoints"
             )
-        if self._last is not None:
-            pull = self._learnt(*self._last, pull)
-        stiffness = (
-            self.caution / ((there.epoch - state.epoch) * rates_at(there, self.objective)) + self.objective.decay
-        )
-        step = -self._solve(pull, stiffness)
         self._last = step, pull
         self.u = self.u + step
 
@@ -216,7 +220,7 @@ class _Walk:
             self.u = self.u - (1 - 1 / used) * step
             self.caution *= min(used, MOST)
             return before + met / used
-        if used < 0.5:
+        if 0 <= used < 0.5:
             self.caution = max(self.caution / EASE, LEAST)
         return pull
 

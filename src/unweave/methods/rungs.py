@@ -22,7 +22,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Checkpoints that serve the ladder: a walk along the whole path of training, and ends to train again."""
 
 REPLAYED = 0.5
-"""The largest share that is replayed where there is a path to walk along, which comes nearer and costs less."""
+"""The largest share that is replayed where there is a path to walk along, which costs a fraction of more."""
 
 FEW = 5
 """Gradients of the cheapest walk."""
@@ -101,7 +101,7 @@ def rungs_of(kept: Kept) -> tuple[str, ...]:
         return tuple(found)
     epochs = kept.recipe.epochs
     found += [f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in FINETUNES})]
-    states = in_order(kept.checkpoints)[::-1]
+    states = [state for state in in_order(kept.checkpoints)[::-1] if state.epoch > 0]
     shares = [1 - state.epoch / epochs for state in states]
     walks = kept.prepared is not None and not kept.prepared.at_minimum and is_traced(states) and len(states) > 1
     found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= REPLAYED]
