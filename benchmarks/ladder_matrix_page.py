@@ -43,7 +43,7 @@ class Cell:
     @property
     def name(self) -> str:
         """In a table."""
-        return f"{self.way} {self.model} {self.data} {self.forget}"
+        return f"{self.way} {self.model} {self.data} {self.forget} ({self.device})"
 
     @property
     def methods(self) -> list[str]:

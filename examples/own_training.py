@@ -1,4 +1,4 @@
-"""Your own training loop takes part in replay: write it as a function that trains from a state to a state."""
+"""Your own training loop takes part in replay and retrace: a function that trains from a state to a state."""
 
 import torch
 import torch.nn.functional as F
@@ -27,17 +27,23 @@ def train(model: uw.models.GCN, data: Data, start: uw.Checkpoint | None = None, 
     return uw.Checkpoint.take(until, model, optimiser, schedule)
 
 
-# Train with a stop: the state there is what replay resumes.
+# Train with stops: the states there are what replay resumes and retrace walks along, with the gradient at each.
 data = uw.load("demo", seed=0)
 model = uw.models.GCN(data.num_features, data.num_classes)
 torch.manual_seed(0)
-late = train(model, data, until=80)
-train(model, data, start=late)
-run = uw.Run(model, data, uw.Recipe(seed=0, epochs=EPOCHS, weight_decay=DECAY), {}, checkpoints=(late,))
+states = [train(model, data, until=20)]
+for epoch in (40, 60, 80, 90):
+    states.append(train(model, data, start=states[-1], until=epoch))
+train(model, data, start=states[-1])
+path = uw.trace_path(states, model, data, weight_decay=DECAY)
+run = uw.Run(model, data, uw.Recipe(seed=0, epochs=EPOCHS, weight_decay=DECAY), {}, checkpoints=path)
 
 # The last 20 epochs again, without what is to be forgotten.
 request = uw.draw("edges:0.05", data)
 print(run.forget(request, "replay", share=0.2, trainer=train).receipts[-1])
+
+# Four gradients along the path, and the last 10 epochs again.
+print(run.prepare().forget(request, "retrace", share=0.8, end=0.1, trainer=train).receipts[-1])
 
 # From the start this is retraining, to the bit.
 whole = run.forget(request, "replay", share=1, trainer=train)

@@ -137,13 +137,13 @@ class Replay(Method):
         if not known:
             raise MethodError(
                 "there is no checkpoint to replay from; train with checkpoints=(0.05, 0.2) (unweave train "
-                "--checkpoints 0.05,0.2) and give them as checkpoints=run.checkpoints where no run does, replay from "
-                "the start (share=1), or use another method"
+                "--checkpoints 0.05,0.2) and give them as checkpoints=run.checkpoints where no run does, or use "
+                "another method"
             )
         there = ", ".join(f"{state.epoch} (share={1 - state.epoch / self.epochs:.3g})" for state in known)
         raise MethodError(
             f"no checkpoint lies before the last {self.share:.3g} of {self.epochs} epochs; there are those of epoch "
-            f"{there}. Use one of these shares, or share=1 to start anew"
+            f"{there}. Use one of these shares, or method='retrain' to start anew"
         )
 
     def _nearness(self, at: int) -> str:
