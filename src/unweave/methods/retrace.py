@@ -135,7 +135,9 @@ class Retrace(Replay):
         if not walkable(problem.remaining.model):
             raise MethodError(NOT_WALKABLE)
         if self.prepared is None:
-            raise MethodError("retrace needs the curvature; give prepared=unweave.prepare(…), or prepare the run (unweave prepare)")
+            raise MethodError(
+                "retrace needs the curvature; give prepared=unweave.prepare(…), or prepare the run (unweave prepare)"
+            )
         known = in_order(self.checkpoints)
         if resume_at(self.end, self.epochs) == 0:
             raise MethodError(f"end={self.end:g} is all of {self.epochs} epochs; use method='retrain'")
