@@ -213,8 +213,8 @@ class Calibration:
         is the median of what they differ by, so that a few that ended at another minimum do not count. 0 elsewhere,
         where nothing like it is known.
         """
-        left = [d.gap * (1 - figures.closed) for d, figures in self._known(LONGEST)]
-        return max(0.0, median(left)) if left else 0.0
+        left = [abs(d.gap * (1 - figures.closed)) for d, figures in self._known(LONGEST)]  # rounding may be below 0
+        return median(left) if left else 0.0
 
     @cached_property
     def held_back(self) -> dict[str, float]:
