@@ -141,7 +141,7 @@ class Retrace(Replay):
         known = in_order(self.checkpoints)
         if resume_at(self.end, self.epochs) == 0:
             raise MethodError(f"end={self.end:g} is all of {self.epochs} epochs; use method='retrain'")
-        first, last = (replace(self, share=share)._start(known) for share in (self.share, min(self.end, self.share)))
+        first, last = (replace(self, share=share)._start(known) for share in (self.share, self.end))
         if first is None or last is None:
             raise MethodError(f"share={self.share:g} is all of {self.epochs} epochs; use method='retrain'")
         if not is_traced(known):
