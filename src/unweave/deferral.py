@@ -246,7 +246,7 @@ def _step(ready: Prepared, theta: Tensor, v: Tensor, share: float) -> tuple[Tens
     pending = ready.pending
     details: dict[str, Any] = {
         "deferred": True,
-        "prepared": "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else ""),
+        "prepared": ready.when,
         "steps": 1,
     }
     here = ready.locality

@@ -117,6 +117,11 @@ class Prepared:
         """Whether the parameters are at a minimum, as the theory of influence assumes."""
         return self.damping == 0 and self.bend >= SADDLE and self.stationarity <= AT_MINIMUM
 
+    @property
+    def when(self) -> str:
+        """When its curvature was computed, in words."""
+        return "after training" + (f", {self.age} request{'s' * (self.age > 1)} ago" if self.age else "")
+
     def worn(self, edges: int, nodes: int) -> float:
         """The share of the stored edges or of the training nodes, whichever is larger, that went since."""
         gone = [1 - now / then for now, then in ((edges, self.edges), (nodes, self.nodes)) if then]

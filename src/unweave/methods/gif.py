@@ -157,7 +157,7 @@ class GIF(InfluenceStep):
         ready = self._serving(problem)
         if ready is None:
             return super().forget(problem)
-        when = "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else "")
+        when = ready.when
         damping = None if ready.at_minimum else ready.damping
         outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, when)
         if damping is not None:

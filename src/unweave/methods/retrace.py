@@ -108,7 +108,7 @@ class Retrace(Replay):
             "from there. The distance to a retrained model was not measured here; unweave.compare measures it"
         )
         details = outcome.details | {
-            "prepared": "after training" + (f", {ready.age} request{'s' * (ready.age > 1)} ago" if ready.age else ""),
+            "prepared": ready.when,
             "retraced_from": stations[0].epoch,
             "steps": steps,
             "pulled_back": walk.pulled_back,
@@ -123,7 +123,9 @@ class Retrace(Replay):
         stations = self._stations(problem)
         for state in stations:
             motion_at(state, problem.remaining)
-        known = Replay.expect(replace(self, share=self.end, checkpoints=stations[-1:]), problem)
+        known = Replay.expect(
+            replace(self, share=self.end, checkpoints=(replace(stations[-1], gradient=None),)), problem
+        )
         steps = len(stations) - 1
         most = None if known.most is None else known.most + 2 * steps
         how = f"{steps} gradients along the path of training from epoch {stations[0].epoch}; then {known.how}"
@@ -151,7 +153,9 @@ class Retrace(Replay):
                 "unweave.trace_path, on the graph they were trained on"
             )
         if any(s.gradient is not None and s.gradient.numel() != problem.theta.numel() for s in known):
-            raise MethodError("these checkpoints are those of a training in which other parameters were frozen")
+            raise MethodError(
+                "other parameters were frozen when these checkpoints were made; use method='gif', or train anew"
+            )
         found = [state for state in known if first.epoch <= state.epoch <= last.epoch]
         if len(found) < 2:
             raise MethodError(
@@ -253,4 +257,4 @@ def _moved(state: Checkpoint, model: nn.Module, step: Tensor) -> Checkpoint:
         part = step[at : at + parameter.numel()].view_as(parameter)
         at += parameter.numel()
         weights[name] = weights[name] + part.to(weights[name])
-    return replace(state, model=weights)
+    return replace(state, model=weights, gradient=None)
