@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.metrics import gap, log_probabilities
+from unweave.objective.scores import gap, log_probabilities
 
 BUDGETS = (1, 2, 3, 5, 7, 10, 15)
 ORDINARY = "gif (after 20 to 60 products with the curvature)"

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.drawing import draw
-from unweave.graph import influenced_region, remove
-from unweave.meter import Meter
-from unweave.objective import Objective, call, decay_vector, flatten
-from unweave.reach import Reach
+from unweave._core.cost import Meter
+from unweave.graph.draw import draw
+from unweave.graph.removal import influenced_region, remove
+from unweave.models.reach import Reach
+from unweave.objective.objective import Objective, call, decay_vector, flatten
 
 GONE, FELT, CALM = "#c8102e", ("#f08a24", "#f9cf7a"), "#9db8d2"
 CENTRE = 27

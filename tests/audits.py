@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 
 import unweave as uw
-from unweave.audit import Audit, Evidence, Reading
-from unweave.receipt import environment
+from unweave.auditing import Audit, Evidence, Reading
+from unweave.receipt.receipt import environment
 
 VERDICTS = ("remembers", "differs", "gone", "cannot tell")
 RETRAINED = (0.50, 0.51, 0.52, 0.51, 0.50, 0.52, 0.53, 0.49)

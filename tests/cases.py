@@ -13,11 +13,12 @@ from torch.func import functional_call
 from torch_geometric.data import Data
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv, SGConv, TAGConv
 
-from unweave import Request, losses
-from unweave.graph import Removal, remove
-from unweave.losses import Loss
-from unweave.meter import Meter
-from unweave.objective import Objective, call, decay_vector, flatten
+from unweave import Request
+from unweave._core.cost import Meter
+from unweave.graph.removal import Removal, remove
+from unweave.objective import losses
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Objective, call, decay_vector, flatten
 
 NODES, FEATURES, HIDDEN, OUTPUTS = 14, 3, 3, 2
 DECAY = 0.01

@@ -14,7 +14,7 @@ torch.set_num_threads(1)
 @pytest.fixture
 def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""
-    monkeypatch.setattr("unweave.training.OTHER_DECAYS", ())
+    monkeypatch.setattr("unweave.training.fit.OTHER_DECAYS", ())
 
 
 @pytest.fixture(scope="session")

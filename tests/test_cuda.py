@@ -10,10 +10,10 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.cases import CASES, Case
-from unweave.curvature import GaussNewton, Hessian
-from unweave.losses import cross_entropy
-from unweave.meter import Meter
-from unweave.objective import Objective, call, flatten
+from unweave._core.cost import Meter
+from unweave.curvature.products import GaussNewton, Hessian
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call, flatten
 from unweave.testing import small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

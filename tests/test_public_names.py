@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import unweave
-from unweave.audit import Audit, auditing, write_report
+from unweave.auditing import Audit, write_report
+from unweave.run import audit as runs
 
 SOURCE = Path(unweave.__file__).parent
 
@@ -23,7 +24,7 @@ def test_exported_names_are_pinned() -> None:
 
 
 def test_audit_is_a_function_and_a_package() -> None:
-    assert unweave.audit is auditing.audit
+    assert unweave.audit is runs.audit
     assert Audit is unweave.Audit
     assert callable(write_report)
 

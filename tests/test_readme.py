@@ -10,8 +10,8 @@ import pytest
 import unweave as uw
 from tests.cli.test_cli import unweave
 from unweave.cli.audit import CODES
-from unweave.experiments.experiment import behind, best_published
-from unweave.experiments.results import Results
+from unweave.experiments.paper.experiment import behind, best_published
+from unweave.experiments.paper.results import Results
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

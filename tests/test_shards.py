@@ -10,8 +10,8 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from unweave.models import GAT, GCN, GIN, SGC, Shards
-from unweave.objective import call
-from unweave.reach import find_reach
+from unweave.models.reach import find_reach
+from unweave.objective.objective import call
 from unweave.testing import small_graph
 
 DATA = small_graph()

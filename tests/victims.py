@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 
-import unweave.folder
+import unweave.run.folder
 from unweave.cli import main
-from unweave.run import Run
+from unweave.run.run import Run
 from unweave.testing import small_graph
 
 
@@ -73,7 +73,7 @@ def deaths_of_save(death: dict[str, Any]) -> list[int]:
         def save(to: Path = to, at: int = len(ends) + 1) -> None:
             os.fsync = lambda _: None  # slow, and nothing to a process that is killed
             if not death["exchange"]:
-                unweave.folder._exchange = lambda one, other: False
+                unweave.run.folder._exchange = lambda one, other: False
             kill_at(at)
             run.save(to, overwrite=True)
 

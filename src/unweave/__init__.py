@@ -7,12 +7,13 @@
 >>> done = uw.unlearn(model, data, uw.draw("edges:0.05", data), method="gif", weight_decay=1e-4)
 """
 
-from unweave import losses, methods, models
-from unweave.audit import Audit, audit
-from unweave.calibration import Calibration
-from unweave.checkpoints import Checkpoint, Trainer
-from unweave.data import load, split
-from unweave.drawing import draw
+from unweave import methods, models
+from unweave._core.version import __version__
+from unweave.auditing import Audit
+from unweave.auditing.before.explain import Explanation, explain
+from unweave.auditing.before.screen import Screening, screen
+from unweave.curvature.prepared import Prepared, prepare
+from unweave.datasets import load, split
 from unweave.errors import (
     AbnormalRequestError,
     BudgetError,
@@ -32,21 +33,21 @@ from unweave.errors import (
     UnweaveError,
 )
 from unweave.experiments.compare import compare
-from unweave.explanation import Explanation, explain
-from unweave.fitting import Recipe
-from unweave.path import trace_path
-from unweave.planning import Plan
-from unweave.polishing import Polished, polish
-from unweave.prepared import Prepared, prepare
-from unweave.receipt import Receipt
-from unweave.rehearsal import Rehearsal, rehearse
+from unweave.graph.draw import draw
+from unweave.methods.ladder.calibration import Calibration
+from unweave.objective import losses
+from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run import Run
-from unweave.screening import Screening, screen
-from unweave.training import train
+from unweave.run.audit import audit
+from unweave.run.plan import Plan
+from unweave.run.rehearse import Rehearsal, rehearse
+from unweave.run.run import Run
+from unweave.run.train import train
+from unweave.training.adam import Recipe
+from unweave.training.checkpoints import Checkpoint, Trainer
+from unweave.training.path import trace_path
+from unweave.training.polish import Polished, polish
 from unweave.unlearning import Unlearned, unlearn
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AbnormalRequestError",
@@ -80,6 +81,7 @@ __all__ = [
     "Trainer",
     "Unlearned",
     "UnweaveError",
+    "__version__",
     "audit",
     "compare",
     "draw",

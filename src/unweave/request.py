@@ -1,7 +1,7 @@
 """What to forget: parse it, check its form, describe it.
 
 A :class:`Request` knows nothing of a graph. Whether its nodes and edges exist is checked where it
-is applied, in :mod:`unweave.graph`.
+is applied, in :mod:`unweave.graph.removal`.
 """
 
 import csv
@@ -20,7 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unweave._digest import canonical_json, document_digest
+from unweave._core.digest import canonical_json, document_digest
 from unweave.errors import EmptyRequestError, RequestError
 
 __all__ = ["ALL", "KINDS", "Columns", "Request"]

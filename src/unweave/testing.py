@@ -22,14 +22,14 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.fitting import Recipe
 from unweave.methods.registry import make
 from unweave.models import GCN
-from unweave.objective import flatten
-from unweave.receipt import Receipt
+from unweave.objective.objective import flatten
+from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run import Run
-from unweave.training import train
+from unweave.run.run import Run
+from unweave.run.train import train
+from unweave.training.adam import Recipe
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["MethodContract", "small_graph"]

@@ -13,27 +13,27 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._digest import tensor_digest
-from unweave.blocks import Blocks
-from unweave.certificate import Linear, bound_of, bounded, examine, local, none, uncertified
-from unweave.checkpoints import Checkpoint
-from unweave.deferral import forget_locally
+from unweave._core.cost import Meter, peak_memory
+from unweave._core.digest import tensor_digest
+from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
+from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
-from unweave.fitting import Recipe
-from unweave.graph import Region, Removal
-from unweave.losses import Loss, cross_entropy
-from unweave.meter import Meter, peak_memory
+from unweave.graph.removal import Region, Removal
+from unweave.graph.view import GraphView
 from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.deferred import forget_locally
+from unweave.methods.problem import meter_for, pose, pose_bounded
 from unweave.methods.registry import make
-from unweave.objective import Forward, Objective, Point, WeightDecay, call, load_flat, trained
-from unweave.posing import meter_for, pose, pose_bounded
-from unweave.prepared import Prepared
-from unweave.reach import describe
-from unweave.receipt import Receipt, environment
-from unweave.remembering import Trace, trace
+from unweave.models.reach import describe
+from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, Point, WeightDecay, call, load_flat, trained
+from unweave.objective.parts.blocks import Blocks
+from unweave.objective.running_stats import refresh, running
+from unweave.receipt.receipt import Receipt, environment
+from unweave.receipt.traces import Trace, trace
 from unweave.request import Request
-from unweave.statistics import refresh, running
-from unweave.view import GraphView
+from unweave.training.adam import Recipe
+from unweave.training.checkpoints import Checkpoint
 
 __all__ = ["Unlearned", "check_kinds", "graph_of", "options_of", "pose_for", "region_of", "unlearn"]
 

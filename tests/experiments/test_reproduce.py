@@ -13,11 +13,11 @@ import torch
 
 import unweave as uw
 from tests.cli.test_cli import unweave
-from unweave.experiments import setups, table2
-from unweave.experiments.ablation import Leaky
-from unweave.experiments.published_setup import PublishedNet, _Sampler, _weights, hops, train_published
-from unweave.experiments.reproduce import EXPERIMENTS, Plan, reproduce, show, text
-from unweave.experiments.results import Results
+from unweave.experiments.paper import setups, table2
+from unweave.experiments.paper.ablation import Leaky
+from unweave.experiments.paper.published_setup import PublishedNet, _Sampler, _weights, hops, train_published
+from unweave.experiments.paper.reproduce import EXPERIMENTS, Plan, reproduce, show, text
+from unweave.experiments.paper.results import Results
 from unweave.experiments.trial import OTHER_SEED
 from unweave.methods import Method, Outcome, Problem
 from unweave.methods.registry import _METHODS
@@ -96,7 +96,7 @@ def test_a_row_is_not_continued_on_another_machine(tmp_path: Path, monkeypatch: 
     plan = Plan(("ratio",), 1, True, ("nodes:0.1",))
     before = reproduce(plan, tmp_path)["ratio"].values(NAME, "gif", "f1")
     there = {"device_name": "elsewhere", "torch": "0"}
-    monkeypatch.setattr("unweave.experiments.reproduce.environment", lambda device: there)
+    monkeypatch.setattr("unweave.experiments.paper.reproduce.environment", lambda device: there)
     with pytest.raises(uw.UnweaveError, match="and this is elsewhere with torch 0"):
         reproduce(SMALL, tmp_path)
     assert Results(tmp_path, "ratio").values(NAME, "gif", "f1") == before

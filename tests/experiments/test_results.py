@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import unweave as uw
-from unweave.experiments.results import Cell, Measured, Results, commit
+from unweave.experiments.paper.results import Cell, Measured, Results, commit
 
 CELL = Cell("demo", "gcn", "edges:0.05", (("a", "a"), ("b", "b(x=1)")))
 HERE = {"device_name": "one", "torch": "2"}

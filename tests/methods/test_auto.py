@@ -7,13 +7,14 @@ import torch
 
 import unweave as uw
 from tests.test_calibration import known, made_up, trained
-from unweave.calibration import Calibration, Estimate, Figures
+from unweave.curvature.prepared import Prepared
 from unweave.methods import GIF, Auto, Outcome, Problem
-from unweave.methods.auto import Choice, read_share
-from unweave.objective import flatten
-from unweave.prepared import Prepared
-from unweave.shape import Shape
-from unweave.standing import Standing
+from unweave.methods.ladder.auto import Choice, read_share
+from unweave.methods.ladder.calibration import Calibration, Figures
+from unweave.methods.ladder.debt import Standing
+from unweave.methods.ladder.size import Shape
+from unweave.objective.objective import flatten
+from unweave.receipt.estimate import Estimate
 from unweave.testing import small_graph
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 import unweave as uw
 from tests.test_certificate import Headed, OneLayer, doubled, minimiser, objective_of
-from unweave import releasing
-from unweave.accounting import all_together, ratio_of
-from unweave.certificate import Linear, examine
-from unweave.objective import flatten
-from unweave.releasing import release
+from unweave.certificate import release as releasing
+from unweave.certificate.bound import Linear, examine
+from unweave.certificate.gaussian import all_together, ratio_of
+from unweave.certificate.release import release
+from unweave.objective.objective import flatten
 from unweave.testing import small_graph
 
 PROMISE = (1.0, 1e-5)

@@ -10,11 +10,11 @@ from torch_geometric.nn import GCNConv, GINConv, SGConv
 
 import unweave as uw
 from tests.cases import DECAY, FEATURES, LAYERS, LOSSES, OUTPUTS, REQUESTS, Case, Net, dense_loss
-from unweave.graph import remove
-from unweave.meter import Meter
+from unweave._core.cost import Meter
+from unweave.graph.removal import remove
 from unweave.methods.base import Problem
-from unweave.methods.closed_form import _pose, exact_hessian, forgotten
-from unweave.objective import Objective, call, decay_vector, flatten
+from unweave.methods.baselines.closed_form import _pose, exact_hessian, forgotten
+from unweave.objective.objective import Objective, call, decay_vector, flatten
 from unweave.testing import small_graph
 
 

@@ -7,7 +7,7 @@ import torch
 
 import unweave as uw
 from tests.cases import CASES, DECAY, LOSSES, Case
-from unweave.objective import Objective, flatten
+from unweave.objective.objective import Objective, flatten
 from unweave.testing import small_graph
 
 

@@ -15,10 +15,10 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from unweave.methods import EraserBEKM, EraserBLPA
-from unweave.methods.eraser import Eraser, _derived, _learn
+from unweave.methods.baselines.eraser import Eraser, _derived, _learn
 from unweave.models import GCN, Shards
-from unweave.objective import Objective, flatten
-from unweave.receipt import Receipt
+from unweave.objective.objective import Objective, flatten
+from unweave.receipt.receipt import Receipt
 from unweave.testing import small_graph
 
 RECIPE = uw.Recipe(seed=3, epochs=12, lr=0.02, weight_decay=1e-3)

@@ -12,15 +12,15 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.cases import CASES, DECAY, LOSSES, Case, dense_loss
-from unweave.curvature import GaussNewton
-from unweave.drawing import draw
-from unweave.graph import influenced_region, remove
-from unweave.meter import Meter
-from unweave.metrics import gap, log_probabilities
+from unweave._core.cost import Meter
+from unweave.curvature.products import GaussNewton
+from unweave.curvature.solvers import conjugate_gradients
+from unweave.graph.draw import draw
+from unweave.graph.removal import influenced_region, remove
 from unweave.models import SGC
-from unweave.objective import Objective, call, decay_vector, flatten, load_flat
-from unweave.reach import find_reach
-from unweave.solvers import conjugate_gradients
+from unweave.models.reach import find_reach
+from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.scores import gap, log_probabilities
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)

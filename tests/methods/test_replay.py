@@ -12,13 +12,13 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.test_checkpoints import MODELS, builtin
-from unweave.checkpoints import write_checkpoints
-from unweave.fitting import reinitialise, seeded
-from unweave.graph import remove
-from unweave.losses import cross_entropy
-from unweave.objective import Objective, call, flatten
-from unweave.polishing import POLISH, polish_objective
+from unweave.graph.removal import remove
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call, flatten
 from unweave.testing import small_graph
+from unweave.training.adam import reinitialise, seeded
+from unweave.training.checkpoints import write_checkpoints
+from unweave.training.polish import POLISH, polish_objective
 
 EPOCHS = 40
 

@@ -12,16 +12,16 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.test_checkpoints import MODELS, Normed
-from unweave.checkpoints import read_checkpoints, write_checkpoints
-from unweave.fitting import reinitialise
-from unweave.losses import cross_entropy
-from unweave.meter import Meter
+from unweave._core.cost import Meter
+from unweave.curvature.solvers import LowRank
 from unweave.methods.retrace import _Walk
-from unweave.metrics import closed, gap, log_probabilities
-from unweave.objective import Objective, call, decay_vector, flatten
-from unweave.path import motion_at, weights_at
-from unweave.solvers import LowRank
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.testing import small_graph
+from unweave.training.adam import reinitialise
+from unweave.training.checkpoints import read_checkpoints, write_checkpoints
+from unweave.training.path import motion_at, weights_at
 
 PATH = (0.05, 0.1, 0.25, 0.4, 0.6, 0.8)
 

@@ -9,14 +9,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from unweave._digest import tensor_digest
-from unweave.audit import Audit, audit as audit_runs, write_report
-from unweave.audit.words import FINDINGS, GAP, effect, explain_verdict, number, usual_range
+from unweave._core.cost import find_device
+from unweave._core.digest import tensor_digest
+from unweave.auditing import Audit, write_report
+from unweave.auditing.report.words import FINDINGS, GAP, effect, explain_verdict, number, usual_range
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
 from unweave.errors import RunError, UnweaveError
-from unweave.meter import find_device
-from unweave.run import Run
+from unweave.run.audit import audit as audit_runs
+from unweave.run.run import Run
 
 __all__ = ["audit"]
 

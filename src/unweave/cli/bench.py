@@ -20,7 +20,7 @@ from unweave.cli.options import (
 )
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
 from unweave.experiments.bench import LEAST_ROUNDS, Bench, bench as run_bench
-from unweave.experiments.experiment import number
+from unweave.experiments.paper.experiment import number
 
 __all__ = ["bench"]
 

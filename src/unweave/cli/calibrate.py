@@ -6,16 +6,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from unweave.calibrating import DELETIONS
-from unweave.calibration import Calibration
+from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out, print_json, progress_bar, reports_errors, say
 from unweave.errors import MethodError
-from unweave.meter import find_device
-from unweave.methods.auto import Auto
+from unweave.methods.ladder.auto import Auto
+from unweave.methods.ladder.calibration import Calibration
+from unweave.methods.ladder.size import Shape
 from unweave.request import KINDS
-from unweave.run import Run
-from unweave.shape import Shape
+from unweave.run.calibrate import DELETIONS
+from unweave.run.run import Run
 
 __all__ = ["calibrate"]
 

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from unweave.calibrating import DELETIONS
 from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     audit_table,
@@ -21,6 +20,7 @@ from unweave.cli.output import (
 )
 from unweave.experiments.compare import Comparison, compare as run_comparison
 from unweave.experiments.plots import plot_comparison
+from unweave.run.calibrate import DELETIONS
 
 __all__ = ["compare", "show_comparison"]
 

@@ -10,7 +10,7 @@ from unweave.cli.output import comparison_table, out as console, progress_bar, r
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import compare
 from unweave.experiments.plots import plot_comparison
-from unweave.training import FORGETTABLE_DECAY
+from unweave.training.fit import FORGETTABLE_DECAY
 
 __all__ = ["demo"]
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from unweave._core.cost import find_device
+from unweave.auditing.before.explain import explain as explain_request
 from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
 from unweave.experiments.plots import plot_explanation
-from unweave.explanation import explain as explain_request
-from unweave.meter import find_device
-from unweave.run import Run
+from unweave.run.run import Run
 
 __all__ = ["explain"]
 

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
+from unweave._core.cost import find_device
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.errors import DataError, MethodError, RunError
-from unweave.graph import is_undirected
-from unweave.meter import find_device
+from unweave.graph.removal import is_undirected
 from unweave.methods import available
 from unweave.methods.registry import read_options
-from unweave.receipt import describe_traces
-from unweave.remembering import replaced
+from unweave.receipt.receipt import describe_traces
+from unweave.receipt.traces import replaced
 from unweave.request import Request
-from unweave.run import Run
+from unweave.run.run import Run
 
 __all__ = ["forget"]
 

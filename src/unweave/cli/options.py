@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from torch_geometric.data import Data
 
-from unweave.data import NAMES
-from unweave.drawing import draw
+from unweave.datasets import NAMES
+from unweave.graph.draw import draw
 from unweave.models import MODELS
 from unweave.request import Request
 

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from unweave.checkpoints import Checkpoint, write_checkpoints
 from unweave.errors import UnweaveError
 from unweave.experiments.compare import OTHER_SEED, Comparison
-from unweave.run import Run
+from unweave.run.run import Run
+from unweave.training.checkpoints import Checkpoint, write_checkpoints
 
 __all__ = [
     "audit_table",

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import print_json, reports_errors, say
-from unweave.meter import find_device
-from unweave.run import Run
+from unweave.run.run import Run
 
 __all__ = ["prepare"]
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, RequestSeed, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
-from unweave.meter import find_device
-from unweave.rehearsal import rehearse as rehearse_run
-from unweave.run import Run
+from unweave.run.rehearse import rehearse as rehearse_run
+from unweave.run.run import Run
 
 __all__ = ["rehearse"]
 

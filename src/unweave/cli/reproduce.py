@@ -7,8 +7,8 @@ import typer
 
 from unweave.cli.options import Device, Root
 from unweave.cli.output import progress_bar, reports_errors, say, split_methods, writable
-from unweave.experiments.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
-from unweave.experiments.results import Results
+from unweave.experiments.paper.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
+from unweave.experiments.paper.results import Results
 from unweave.experiments.style import canvas
 
 __all__ = ["reproduce"]

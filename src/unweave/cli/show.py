@@ -15,9 +15,9 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
-from unweave.run import Run
-from unweave.standing import age_of
-from unweave.verdict import in_time
+from unweave.methods.ladder.debt import age_of
+from unweave.receipt.words import in_time
+from unweave.run.run import Run
 
 __all__ = ["show"]
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from unweave._core.cost import find_device
 from unweave.cli.options import (
     Certify,
     Checkpoints,
@@ -29,11 +30,10 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
-from unweave.data import load
+from unweave.datasets import load
 from unweave.errors import ModelError, RunError
-from unweave.meter import find_device
 from unweave.models import MODELS, build
-from unweave.training import train as train_model
+from unweave.run.train import train as train_model
 
 __all__ = ["train"]
 

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
+from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import print_json, reports_errors, say
-from unweave.deferral import BEYOND
 from unweave.errors import NoProgressError
-from unweave.meter import find_device
-from unweave.run import Run
+from unweave.methods.deferred import BEYOND
+from unweave.run.run import Run
 
 __all__ = ["verify"]
 

@@ -16,24 +16,24 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.data import load
+from unweave._core.cost import Meter, find_device
+from unweave.curvature.prepared import Prepared, prepare
+from unweave.datasets import load
 from unweave.errors import DataError, UnweaveError
-from unweave.experiments.experiment import PUBLISHED_SCALES
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
+from unweave.experiments.paper.experiment import PUBLISHED_SCALES
+from unweave.experiments.poison import stage
 from unweave.experiments.trial import MakeData, MakeModel, model_maker
-from unweave.fitting import Progress
-from unweave.graph import remove
-from unweave.meter import Meter, find_device
+from unweave.graph.removal import remove
 from unweave.methods.registry import make
-from unweave.metrics import closed, gap, log_probabilities, micro_f1
 from unweave.models import MODELS
 from unweave.models.structure import by_messages
-from unweave.poisoning import stage
-from unweave.prepared import Prepared, prepare
-from unweave.receipt import environment
+from unweave.objective.scores import closed, gap, log_probabilities, micro_f1
+from unweave.receipt.receipt import environment
 from unweave.request import Request
-from unweave.run import Run
-from unweave.training import train
+from unweave.run.run import Run
+from unweave.run.train import train
+from unweave.training.adam import Progress
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["PREPARED", "PUBLISHED", "Bench", "bench"]

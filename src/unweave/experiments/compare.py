@@ -11,7 +11,7 @@ hardest nodes to forget.
 
 A poisoned request (``flipped:0.2``, ``crossed:0.5``, ``triggered:0.1``) trains on wrong labels, on wrong edges or on a
 backdoor, and asks to forget exactly those, or a part of them (``flipped:0.2@0.5``); its rows also say how much of the
-lost F1 a method recovers, and how often the attack succeeds before and after (:mod:`unweave.poisoning`).
+lost F1 a method recovers, and how often the attack succeeds before and after (:mod:`unweave.experiments.poison`).
 """
 
 import json
@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from unweave.audit.auditing import FULL
-from unweave.audit.evidence import Evidence
-from unweave.audit.examination import verdict_of
-from unweave.calibrating import DELETIONS
+from unweave._core.cost import find_device
+from unweave.auditing.audit import FULL
+from unweave.auditing.evidence import Evidence
+from unweave.auditing.examination import verdict_of
 from unweave.errors import DataError, MethodError, UnweaveError
+from unweave.experiments.poison import is_poisoned
 from unweave.experiments.trial import (
     CONTROLS,
     OTHER_SEED,
@@ -40,13 +41,12 @@ from unweave.experiments.trial import (
     data_maker,
     model_maker,
 )
-from unweave.fitting import Progress, Recipe
-from unweave.meter import find_device
 from unweave.methods import available
 from unweave.methods.registry import make, parse
-from unweave.metrics import closed, gap
-from unweave.poisoning import is_poisoned
-from unweave.receipt import Receipt, environment
+from unweave.objective.scores import closed, gap
+from unweave.receipt.receipt import Receipt, environment
+from unweave.run.calibrate import DELETIONS
+from unweave.training.adam import Progress, Recipe
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
 

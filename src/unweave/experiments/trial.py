@@ -14,31 +14,32 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.audit.case import Size, build_case
-from unweave.audit.evidence import Evidence
-from unweave.audit.examination import Examination
-from unweave.audit.hard import memorised_request
-from unweave.audit.population import Upbringing
-from unweave.calibrating import DELETIONS
-from unweave.data import load
-from unweave.drawing import MEMORISED
+from unweave.auditing.after.hard import memorised_request
+from unweave.auditing.case import Size, build_case
+from unweave.auditing.evidence import Evidence
+from unweave.auditing.examination import Examination
+from unweave.auditing.population import Upbringing
+from unweave.datasets import load
 from unweave.errors import ModelError, RequestError, UnweaveError
-from unweave.fitting import Recipe
-from unweave.graph import remove
+from unweave.experiments.poison import Poisoned, attack_success, is_poisoned, poison, stage
+from unweave.graph.draw import MEMORISED
+from unweave.graph.removal import remove
 from unweave.methods import Method
-from unweave.methods.auto import Auto
+from unweave.methods.ladder.auto import Auto
+from unweave.methods.ladder.rungs import SHARES
 from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
-from unweave.methods.rungs import SHARES
-from unweave.metrics import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.models import MODELS, build
-from unweave.objective import flatten
-from unweave.poisoning import Poisoned, attack_success, is_poisoned, poison, stage
-from unweave.receipt import Receipt
+from unweave.objective.objective import flatten
+from unweave.objective.scores import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
+from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run import Run
-from unweave.training import ORDINARY_DECAY, train
+from unweave.run.calibrate import DELETIONS
+from unweave.run.run import Run
+from unweave.run.train import train
+from unweave.training.adam import Recipe
+from unweave.training.fit import ORDINARY_DECAY
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial", "data_maker", "model_maker"]
@@ -210,7 +211,8 @@ class Setting:
     def train(self, data: Data, recipe: Recipe) -> Run:
         """A model trained by a recipe, with what the methods under test need of it.
 
-        For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those of :data:`~unweave.methods.rungs.SHARES`, and
+        For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those of
+        :data:`~unweave.methods.ladder.rungs.SHARES`, and
         the run is prepared, and calibrated for ``auto``, which then serves the other methods too.
         """
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]

@@ -1,16 +1,16 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
-from unweave.methods.auto import Auto
 from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.baselines.closed_form import ClosedForm
+from unweave.methods.baselines.eraser import EraserBEKM, EraserBLPA
+from unweave.methods.baselines.influence import IF
+from unweave.methods.baselines.lbfgs import LBFGS
+from unweave.methods.baselines.published import GIFPublished
 from unweave.methods.certified import Certified
-from unweave.methods.closed_form import ClosedForm
-from unweave.methods.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
-from unweave.methods.influence import IF
-from unweave.methods.lbfgs import LBFGS
+from unweave.methods.ladder.auto import Auto
 from unweave.methods.none import Nothing
-from unweave.methods.published import GIFPublished
 from unweave.methods.registry import available, make, register
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace

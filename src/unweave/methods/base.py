@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._digest import tensor_digest
-from unweave.checkpoints import Checkpoint
+from unweave._core.cost import Meter
+from unweave._core.digest import tensor_digest
+from unweave.curvature.solvers import SolveReport
 from unweave.errors import DivergenceError
-from unweave.fitting import Recipe
-from unweave.graph import Removal
-from unweave.losses import Loss, cross_entropy
-from unweave.meter import Meter
-from unweave.objective import Forward, Objective, Point, call
-from unweave.solvers import SolveReport
+from unweave.graph.removal import Removal
+from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, Point, call
+from unweave.training.adam import Recipe
+from unweave.training.checkpoints import Checkpoint
 
 __all__ = ["ASK", "Expected", "Method", "Outcome", "Problem"]
 
@@ -259,7 +259,7 @@ class Method(ABC):
             taken for the receipt, and the outcome says in words how near it is.
         retrains: Whether it trains from scratch, so that the recipe of the first training matters.
         bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
-            (:func:`unweave.blocks.products`) and never calls the model on the graph itself.
+            (:func:`unweave.curvature.products.products`) and never calls the model on the graph itself.
     """
 
     name: ClassVar[str]

@@ -3,32 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from unweave.accounting import check_promise
-from unweave.certificate import Linear, examine
-from unweave.errors import MethodError, ModelError
-from unweave.fitting import Recipe
+from unweave.certificate.gaussian import check_promise
+from unweave.certificate.release import REFINE, TOLERANCE, certifiable, release
+from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.objective import Objective, flatten
-from unweave.releasing import REFINE, TOLERANCE, release
+from unweave.training.adam import Recipe
 
-__all__ = ["Certified", "certifiable"]
-
-
-def certifiable(objective: Objective) -> Linear:
-    """The model of an objective, found to be one that can be certified.
-
-    Raises:
-        ModelError: It cannot, and why.
-    """
-    found = examine(objective, flatten(objective.model))
-    if isinstance(found, str):
-        raise ModelError(
-            f"this model cannot be certified: {found}. Certificates need outputs linear in the trained parameters "
-            "(SGC, one graph convolution, a frozen encoder with a linear head), a convex loss, and weight_decay above "
-            "0 on every parameter; use such a model, or leave certify (--certify) out"
-        )
-    return found
+__all__ = ["Certified"]
 
 
 @register
@@ -37,7 +19,7 @@ class Certified(Method):
     """Minimise the perturbed objective on the remaining graph until the residual is inside the noise; publish that.
 
     It starts from the trained parameters and retrains from zero only where that does not get there. See
-    :mod:`unweave.releasing` for what is claimed. The earlier model need not have been certified.
+    :mod:`unweave.certificate.release` for what is claimed. The earlier model need not have been certified.
 
     Attributes:
         epsilon: ε.

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from unweave.errors import MethodError
-from unweave.fitting import Recipe, fit, seeded
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
-from unweave.objective import flatten
+from unweave.objective.objective import flatten
+from unweave.training.adam import Recipe, fit, seeded
 
 __all__ = ["Finetune"]
 

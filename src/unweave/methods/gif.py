@@ -7,19 +7,19 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from unweave.adjacency import among
-from unweave.damping import DAMPED_STEPS, LEFT
+from unweave._core.cuda_graphs import LOOKS
+from unweave.curvature.damping import DAMPED_STEPS, LEFT
+from unweave.curvature.prepared import AT_MINIMUM, BEND_PRODUCTS, SADDLE, WORN, Prepared, bend, stationarity
+from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
+from unweave.curvature.solvers.lanczos import RANK
+from unweave.curvature.solvers.quasi_newton import FIRST
 from unweave.errors import MethodError, NoProgressError
+from unweave.graph.index import among
 from unweave.methods.base import ASK, Expected, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
-from unweave.objective import Point
-from unweave.prepared import AT_MINIMUM, BEND_PRODUCTS, SADDLE, WORN, Prepared, bend, stationarity
-from unweave.recording import LOOKS
+from unweave.objective.objective import Point
 from unweave.request import ALL
-from unweave.solvers import Krylov, LowRank, Operator, low_rank, minimise
-from unweave.solvers.lanczos import RANK
-from unweave.solvers.quasi_newton import FIRST
 
 __all__ = ["GIF"]
 

@@ -7,8 +7,8 @@ from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from unweave.errors import MethodError
-from unweave.fitting import Recipe
 from unweave.methods.base import Method
+from unweave.training.adam import Recipe
 
 __all__ = ["available", "make", "parse", "read_options", "register"]
 

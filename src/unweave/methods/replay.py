@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from unweave.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
 from unweave.errors import MethodError
-from unweave.fitting import Adam, Recipe, refuse_spoilt, seeded, spoil
 from unweave.methods.base import Expected, Method, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.retrain import one_model
-from unweave.objective import flatten
-from unweave.path import is_traced, traced
-from unweave.polishing import POLISH, polish_objective
+from unweave.objective.objective import flatten
+from unweave.training.adam import Adam, Recipe, refuse_spoilt, seeded, spoil
+from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
+from unweave.training.path import is_traced, traced
+from unweave.training.polish import POLISH, polish_objective
 
 __all__ = ["Replay"]
 

@@ -17,15 +17,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from unweave.checkpoints import Checkpoint, in_order, resume_at
+from unweave.curvature.prepared import Prepared
+from unweave.curvature.solvers import LowRank
 from unweave.errors import DivergenceError, MethodError
 from unweave.methods.base import Expected, Outcome, Problem
 from unweave.methods.registry import register
 from unweave.methods.replay import Replay
-from unweave.objective import trained
-from unweave.path import NOT_WALKABLE, Motion, is_traced, motion_at, pull_at, walkable
-from unweave.prepared import Prepared
-from unweave.solvers import LowRank
+from unweave.objective.objective import trained
+from unweave.training.checkpoints import Checkpoint, in_order, resume_at
+from unweave.training.path import NOT_WALKABLE, Motion, is_traced, motion_at, pull_at, walkable
 
 __all__ = ["Retrace"]
 

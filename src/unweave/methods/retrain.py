@@ -10,17 +10,16 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.checkpoints import Checkpoint, Trainer, in_order, train_through
+from unweave.certificate.release import certifiable, release
 from unweave.errors import MethodError
-from unweave.fitting import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.methods.base import Expected, Method, Outcome, Problem
-from unweave.methods.certified import certifiable
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
-from unweave.objective import duplicate, flatten, trained
-from unweave.path import is_traced, traced
-from unweave.polishing import POLISH, polish_objective
-from unweave.releasing import release
+from unweave.objective.objective import duplicate, flatten, trained
+from unweave.training.adam import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
+from unweave.training.checkpoints import Checkpoint, Trainer, in_order, train_through
+from unweave.training.path import is_traced, traced
+from unweave.training.polish import POLISH, polish_objective
 
 __all__ = ["Retrain", "one_model"]
 

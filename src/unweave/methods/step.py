@@ -7,13 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from unweave.blocks import products
-from unweave.curvature import CURVATURES
-from unweave.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
-from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
-from unweave.recording import LOOKS
-from unweave.solvers import (
+from unweave._core.cuda_graphs import LOOKS
+from unweave.curvature.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
+from unweave.curvature.products import CURVATURES, products
+from unweave.curvature.solvers import (
     Krylov,
     Operator,
     SolveReport,
@@ -22,6 +19,8 @@ from unweave.solvers import (
     largest_eigenvalue,
     neumann,
 )
+from unweave.errors import MethodError, NoProgressError
+from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
 
 __all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
 

@@ -9,9 +9,9 @@ from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
+from unweave._core.sparse import peak, weigh
 from unweave.errors import ModelError
 from unweave.models.structure import attention, bare, project, serves
-from unweave.sparse import peak, weigh
 
 __all__ = ["GAT", "SparseGATConv", "TemperedGATConv"]
 

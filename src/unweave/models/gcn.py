@@ -4,8 +4,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
+from unweave._core.sparse import matmul
 from unweave.models.structure import bare, normalised, project, serves
-from unweave.sparse import matmul
 
 __all__ = ["GCN", "SparseGCNConv"]
 

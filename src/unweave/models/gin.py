@@ -5,9 +5,9 @@ from typing import Literal
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv, MessagePassing
 
+from unweave._core.sparse import matmul
 from unweave.errors import ModelError
 from unweave.models.structure import adjacency, bare, project, serves
-from unweave.sparse import matmul
 
 __all__ = ["GIN", "SparseGINConv"]
 

@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP, Linear, MessagePassing
 
+from unweave._core.sparse import matmul
 from unweave.models.structure import bare, normalised, project, serves
-from unweave.sparse import matmul
 
 __all__ = ["SGC", "SparseAPPNP"]
 

@@ -17,10 +17,10 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import degree
 
-from unweave import sparse
+from unweave._core import sparse
+from unweave._core.memo import origin, remembered
+from unweave._core.sparse import Matrix, Pattern, eagerly, matmul
 from unweave.errors import DataError
-from unweave.memo import origin, remembered
-from unweave.sparse import Matrix, Pattern, eagerly, matmul
 
 __all__ = ["Attention", "adjacency", "attention", "bare", "by_messages", "features", "normalised", "project", "serves"]
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core.sparse import Matrix, multiply
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sgc import SGC, SparseAPPNP
 from unweave.models.structure import bare, constant, features, normalised, serves
-from unweave.sparse import Matrix, multiply
 
 __all__ = ["Sweep", "Way", "sweep_of"]
 

@@ -1,0 +1,1 @@
+"""What every room stands on: digests, cost, memory, sparse products. Uses errors alone."""

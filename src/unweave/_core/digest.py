@@ -1,0 +1,57 @@
+"""Digests that identify tensors, parameters and documents, and the canonical JSON they rest on."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+__all__ = ["canonical_json", "document_digest", "graph_digest", "tensor_digest", "to_json"]
+
+
+def canonical_json(document: Any) -> str:
+    """JSON with sorted keys and no spaces: equal documents give equal text. Refuses NaN."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def to_json(document: Any) -> bytes:
+    """A document as the bytes of a file."""
+    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def document_digest(document: Any) -> str:
+    """SHA-256 of the canonical JSON of a document."""
+    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+
+
+def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 over names, types, shapes and bytes of tensors, in the order given."""
+    sha = hashlib.sha256()
+    for name, tensor in _fetched(list(named)):
+        array = tensor.contiguous().numpy()
+        sha.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
+        sha.update(array.reshape(-1).view("uint8").data)  # no copy: it may be larger than memory
+    return sha.hexdigest()
+
+
+def _fetched(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
+    """Tensors on the CPU; those of one type on one GPU come in a single transfer."""
+    tensors = [tensor.detach() for _, tensor in named]
+    kinds = {(tensor.device, tensor.dtype) for tensor in tensors}
+    if len(tensors) < 2 or len(kinds) > 1 or not tensors[0].is_cuda:
+        fetched = [tensor.cpu() for tensor in tensors]
+    else:
+        together = torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+        pieces = torch.split(together, [tensor.numel() for tensor in tensors])
+        fetched = [piece.view(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]
+    return [(name, tensor) for (name, _), tensor in zip(named, fetched, strict=True)]
+
+
+def graph_digest(data: Data) -> str:
+    """Identify a graph by all that training may look at; labels of test nodes are not read."""
+    used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
+    tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, Tensor) and k != "y"]
+    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])

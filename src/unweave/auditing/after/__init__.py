@@ -1,0 +1,1 @@
+"""After a request was carried out: the attacks, one file each."""

@@ -1,0 +1,223 @@
+"""Is it gone? A model that was made to forget, judged beside retrained models and beside such as saw the data."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.auditing.after.collateral import class_scores, scored_nodes
+from unweave.auditing.case import Case, Size, Subject, build_case
+from unweave.auditing.evidence import ALARM, Evidence, limits
+from unweave.auditing.examination import Examination, Verdict, verdict_of
+from unweave.auditing.population import Upbringing
+from unweave.errors import ModelError
+from unweave.objective.checks import check_data, check_model
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import flatten
+from unweave.objective.scores import micro_f1
+from unweave.receipt.receipt import Receipt, environment
+from unweave.request import Request
+from unweave.training.adam import Progress
+
+__all__ = ["FULL", "QUICK", "Audit", "audit_models"]
+
+FULL, QUICK = Size(references=16, shadows=32), Size(references=16, shadows=0)
+UNLIKE = 1e-4
+"""Chance that a model is taken for one of another training than it had."""
+
+LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models"
+
+OTHER = (
+    "the model after is of another architecture than the one before, of which all models to compare with are: what it "
+    "does differently may come from that, whatever the verdict"
+)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found.
+
+    Attributes:
+        evidence: One entry a test.
+        request: What was to be forgotten.
+        config: How many models, which seed, what was left out.
+        classes: F1 of each class on the test nodes: before, after and of every retrained model.
+        recovery: F1 on the test nodes before, after and of the retrained models, all on the remaining graph.
+        receipt: What the method says of itself, where it left a receipt.
+        environment: Versions and device.
+        seconds: How long it took.
+        notes: What the reader should know.
+    """
+
+    evidence: tuple[Evidence, ...]
+    request: Request
+    config: dict[str, Any]
+    classes: dict[str, Any]
+    recovery: dict[str, Any]
+    receipt: Receipt | None
+    environment: dict[str, Any]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """The conclusion of all tests together."""
+        return verdict_of(self.evidence)
+
+    @property
+    def sentence(self) -> str:
+        """The conclusion in plain words."""
+        able = [entry for entry in self.evidence if entry.powerful]
+        tests = f"{len(able)} of {sum(e.asks == 'gone' for e in self.evidence)} tests that ask whether the data is gone"
+        named = {
+            finding: "; ".join(e.name for e in self.evidence if e.finding == finding)
+            for finding in ("remembers", "differs")
+        }
+        if self.verdict == "remembers":
+            return f"Not gone. The model still looks like one that saw the deleted data to: {named['remembers']}."
+        if self.verdict == "differs":
+            return (
+                f"Not what retraining gives. The model lies outside of what retrained models do in: {named['differs']}."
+            )
+        if self.verdict == "gone":
+            return (
+                f"Gone, as far as these tests can see. {tests} would have noticed had nothing been done, and none of "
+                "them tells this model from retrained ones."
+                + (" A quick audit leaves out the strongest tests." if self.config["quick"] else "")
+            )
+        return (
+            "These tests cannot tell. On this request none of them tells models that saw the data from models that did "
+            "not, so that passing them means nothing."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {
+            "format": "unweave-audit-1",
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "request": self.request.to_dict(),
+            "config": self.config,
+            "evidence": [entry.to_dict() for entry in self.evidence],
+            "classes": self.classes,
+            "recovery": self.recovery,
+            "receipt": None if self.receipt is None else self.receipt.to_dict(),
+            "environment": self.environment,
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The JSON document as text."""
+        return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        width = max(len(entry.name) for entry in self.evidence)
+        lines = [self.sentence, ""]
+        for e in self.evidence:
+            low, high = e.usual
+            usual = f"{'' if e.side == 'above' else f'{low:.3g} '}… {high:.3g}"
+            lines.append(
+                f"{e.name:<{width}}  {e.before.value:8.3g} → {e.after.value:<8.3g} retrained {usual:<18} "
+                f"{e.unit:<7} {e.finding}"
+            )
+        return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+
+
+def audit_models(
+    before: nn.Module,
+    after: nn.Module,
+    data: Data,
+    request: Request,
+    how: Upbringing,
+    *,
+    quick: bool = False,
+    seed: int = 0,
+    jobs: int = 1,
+    cache: str | Path | None = None,
+    receipt: Receipt | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Test a model against retrained ones.
+
+    Args:
+        before: The model before the request.
+        after: The same after it.
+        data: The graph before the request.
+        request: What was to be forgotten.
+        how: How the models to compare with are trained.
+        quick: Leave out what needs shadow models.
+        seed: Of the models that are trained to compare with.
+        jobs: Processes that train them.
+        cache: Folder that keeps those models.
+        receipt: What the method says of itself.
+        progress: Called with (models trained, models).
+    """
+    start = perf_counter()
+    if how.loss is not cross_entropy:
+        raise ModelError("only models of classes (unweave.objective.losses.cross_entropy) can be audited")
+    check_data(data)
+    for model in (before, after):
+        check_model(model, data)
+    size = QUICK if quick else FULL
+    case = build_case(
+        data, request, how, size, seed=seed, jobs=jobs, cache=None if cache is None else Path(cache), progress=progress
+    )
+    return conclude(case, before, after, seed=seed, quick=quick, receipt=receipt, start=start)
+
+
+def conclude(
+    case: Case, old: nn.Module, new: nn.Module, *, seed: int, quick: bool, receipt: Receipt | None, start: float
+) -> Audit:
+    """Test one model of a case."""
+    before, after = case.subject(old), case.subject(new)
+    mask = scored_nodes(case)
+    groups = {"before": [before], "after": [after], "retrained": list(case.retrained)}
+    return Audit(
+        evidence=Examination(case).of(before, after),
+        request=case.removal.request,
+        config={
+            "seed": seed,
+            "quick": quick,
+            "left_out": LEFT_OUT if quick else None,
+            "retrained": len(case.retrained),
+            "trained": len(case.trained),
+            "shadows": len(case.shadows),
+            "nodes": case.targets,
+            "held_out": int(case.nodes.numel()) - case.targets,
+            "edges": case.deleted,
+            "pairs": int(case.links.size(0)) - case.deleted,
+            "alarm": ALARM,
+            "removed": case.removal.counts,
+            "model": type(old).__name__,
+            "recipe": None if case.how.recipe is None else asdict(case.how.recipe),
+            "data": case.data.get("name"),
+        },
+        classes={key: [class_scores(case, s) for s in group] for key, group in groups.items()},
+        recovery={
+            key: [] if mask is None else [micro_f1(s.remaining, case.data.y, mask) for s in group]
+            for key, group in groups.items()
+        },
+        receipt=receipt,
+        environment=environment(case.data.x.device),
+        seconds=perf_counter() - start,
+        notes=(*case.notes, *_unlike(case, before), *([] if flatten(old).shape == flatten(new).shape else [OTHER])),
+    )
+
+
+def _unlike(case: Case, before: Subject) -> list[str]:
+    """A note where the model before is not what the training that is compared with gives."""
+    mask, labels = case.data.train_mask, case.data.y
+    found, *known = (float(cross_entropy(s.whole[mask], labels[mask]).mean()) for s in (before, *case.trained))
+    low, high = limits(known, UNLIKE, skewed=True)
+    if low <= found <= high:
+        return []
+    return [
+        f"the model before has a training loss of {found:.3g}, and models that were trained to compare with have "
+        f"{low:.3g} to {high:.3g}: is the recipe or trainer that was given how it was trained? If not, the verdict "
+        "means nothing"
+    ]

@@ -1,0 +1,1 @@
+"""What is proved of a result: bounds, and the exact (ε, δ) of Gaussian noise. Uses curvature, receipt and below."""

@@ -1,0 +1,1 @@
+"""Curvature of the objective: products, damping, solvers, and what is prepared once. Uses objective and below."""

@@ -1,0 +1,46 @@
+"""One door to every graph: ``load(name, seed)``."""
+
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from unweave.datasets.catalogue import CATALOGUE
+from unweave.datasets.demo import demo_graph
+from unweave.datasets.files import fetch, find_root
+from unweave.datasets.readers import read_npz, read_planetoid
+from unweave.datasets.split import split
+from unweave.errors import DataError
+
+__all__ = ["NAMES", "load"]
+
+NAMES = ("demo", *CATALOGUE)
+
+
+def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
+    """Load a graph and split it.
+
+    Args:
+        name: ``demo`` (embedded, needs no file), ``cora``, ``citeseer``, ``pubmed``, ``cs``, ``physics``,
+            ``photo``, ``computers`` or ``dblp``.
+        seed: Of the split into 81 % training, 9 % validation and 10 % test nodes. The graph is always the same.
+        root: Data folder; by default ``UNWEAVE_DATA``, then the user's cache folder. Missing files are downloaded.
+
+    Returns:
+        ``Data`` with ``x``, ``edge_index``, ``y``, the three masks and ``num_classes``, and with ``name`` and
+        ``split_seed`` to know it by.
+
+    Raises:
+        DataUnavailableError: The files are missing and cannot be downloaded.
+        IntegrityError: A file is not the one it claims to be.
+    """
+    key = name.lower()
+    if key not in NAMES:
+        raise DataError(f"unknown data set {name!r}; known: {', '.join(NAMES)}")
+    if key == "demo":
+        data = demo_graph()
+    else:
+        entry = CATALOGUE[key]
+        raw = fetch(key, entry, find_root(root))
+        data = read_planetoid(entry, raw) if entry.prefix else read_npz(entry, raw)
+    data.name, data.split_seed, data.num_classes = key, seed, int(data.y.max()) + 1
+    return split(data, seed=seed)

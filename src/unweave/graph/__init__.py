@@ -1,0 +1,1 @@
+"""What a request does to a graph: what remains, whose prediction can change. Uses models, request and below."""

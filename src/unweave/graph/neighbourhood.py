@@ -1,0 +1,233 @@
+"""Whose prediction a request can change, and the part of the graph that gives exactly those predictions.
+
+All of it takes time in proportion to what it returns, not to the graph.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.graph.index import among, edge_values
+from unweave.graph.removal import MASKS, attributes
+from unweave.graph.view import GraphView, Taken
+from unweave.models.reach import Reach
+
+__all__ = ["BORDERS", "Border", "Halo", "affected", "halo"]
+
+Border = Literal["none", "merged", "into", "both"]
+BORDERS: tuple[Border, ...] = ("merged", "into", "both")
+"""How the nodes at the rim, of which a model looks at features and degree only, come to their degrees. Their other
+neighbours are all stood in for by one node without features, by an edge that weighs as much as all that it stands for
+(``merged``), by as many edges as there are into the rim (``into``), or also by those out of the halo (``both``)."""
+
+
+@dataclass(frozen=True)
+class Halo:
+    """A part of a graph on which a model gives the first nodes the outputs that the whole graph gives them.
+
+    Attributes:
+        nodes: Ids of its nodes, those it is made for first, then by distance.
+        roots: How many it is made for.
+        edges: Ids of the stored edges within it.
+        ends: Their ends, as positions in ``nodes``.
+        rim: Ids of the edges that only make up the degrees at the rim.
+        rim_ends: Their ends; the position after the last is the node that stands in.
+        merged: How many nodes, the last ones, get one edge for all those that they have beside loops.
+        into: Whether edges bring messages to their target.
+    """
+
+    nodes: Tensor
+    roots: int
+    edges: Tensor
+    ends: Tensor
+    rim: Tensor
+    rim_ends: Tensor
+    merged: int
+    into: bool
+
+    def data(self, view: GraphView) -> Data:
+        """The part as a graph of its own, as it is in a view that lacks nothing the halo was not made with.
+
+        Its training nodes are those among the roots.
+        """
+        base = view.base
+        stand_in = int(self.rim.numel() + self.merged > 0)
+        part = Data(num_nodes=self.nodes.numel() + stand_in)
+        ids, ends = self._edges(view)
+        lost, unlabelled = among(self.nodes, view.nodes), among(self.nodes, view.unlabelled)
+        of_nodes, of_edges = attributes(base)
+        for key, value in base.to_dict().items():
+            if key in ("edge_index", "num_nodes"):
+                continue
+            if key == "x":
+                part.x = _padded(view.features(self.nodes), stand_in)
+            elif key in of_edges and isinstance(value, list | tuple):
+                part[key] = [value[edge] for edge in ids.tolist()]
+            elif key in of_edges:
+                part[key] = value.index_select(base.__cat_dim__(key, value), ids)
+            elif key in of_nodes and isinstance(value, Tensor):
+                rows = value[self.nodes]
+                if key in MASKS:
+                    rows = rows & ~unlabelled
+                elif key == "y":
+                    missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
+                    rows[unlabelled] = missing
+                else:
+                    rows[lost] = 0
+                part[key] = _padded(rows, stand_in)
+            elif key in of_nodes:
+                chosen = zip(self.nodes.tolist(), lost.tolist(), strict=True)
+                part[key] = [None if out else value[node] for node, out in chosen] + [None] * stand_in
+            else:
+                part[key] = value
+        part.train_mask[self.roots :] = False
+        if self.merged:
+            drawn, weight = self._drawn_together(view)
+            ends = torch.cat([ends, drawn], dim=1)
+            inner = edge_values(base.get("edge_weight"), base.edge_index, ids)
+            part.edge_weight = torch.cat([inner, weight]).to(base.get("edge_weight", base.x).dtype)
+        part.edge_index = ends
+        return part
+
+    def _edges(self, view: GraphView) -> tuple[Tensor, Tensor]:
+        ids, ends = torch.cat([self.edges, self.rim]), torch.cat([self.ends, self.rim_ends], dim=1)
+        if not view.gone.numel():
+            return ids, ends
+        left = ~among(ids, view.gone)
+        return ids[left], ends[:, left]
+
+    def _drawn_together(self, view: GraphView) -> tuple[Tensor, Tensor]:
+        """One edge to each node of the rim, from the stand-in, that weighs as much as all that are left there."""
+        rim, first = self.nodes[-self.merged :], self.nodes.numel() - self.merged
+        side = view.index.into if self.into else view.index.out
+        degree, weight = side.degree[rim], side.weight[rim]
+        if view.gone.numel():
+            ends = view.base.edge_index[:, view.gone]
+            ends, other = ends[int(self.into)], ends[1 - int(self.into)]
+            here = among(ends, rim) & (ends != other)
+            at = torch.searchsorted(rim, ends[here])
+            values = edge_values(view.base.get("edge_weight"), view.base.edge_index, view.gone[here])
+            degree.index_add_(0, at, torch.full_like(at, -1))
+            weight.index_add_(0, at, -values)
+        at = degree.nonzero().flatten()
+        away = torch.full_like(at, self.nodes.numel())
+        return torch.stack([away, at + first] if self.into else [at + first, away]), weight[at]
+
+
+def affected(view: GraphView, taken: Taken, reach: Reach) -> tuple[Tensor, tuple[int, ...]]:
+    """The nodes whose prediction a request can change, as :func:`unweave.graph.removal.influenced_region` finds them.
+
+    Args:
+        view: The graph before the request.
+        taken: What goes.
+        reach: The message-passing steps of the model, which must be known.
+
+    Returns:
+        Their ids, sorted, and how many are reached first after 0, 1, 2, … steps.
+    """
+    onward = reach.flow == "source_to_target"
+    start = [taken.features, taken.nodes, *([taken.edges.flatten()] if reach.normalised else [])]
+    known = front = torch.unique(torch.cat(start))
+    sizes = [known.numel()]
+    for step in range(reach.steps or 0):
+        _, _, reached = view.edges_at(front, into=not onward)
+        found = torch.cat([reached, taken.edges[1 if onward else 0]]) if step == 0 else reached
+        front = _new(found, known)
+        sizes.append(front.numel())
+        known = torch.cat([known, front]).sort().values
+    return known, tuple(sizes)
+
+
+def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
+    """The part of a graph that some nodes' outputs depend on.
+
+    K steps of a model see the features of what lies within K hops against the flow of messages, by the edges into what
+    lies within K − 1. Where messages are weighted by degrees, the degrees of the nodes at the rim count too.
+
+    Args:
+        view: The graph.
+        roots: Ids of the nodes whose outputs are wanted, each once.
+        reach: The message-passing steps of the model, which must be known.
+        border: How the rim comes to its degrees; ``"none"`` where these do not count.
+    """
+    into = reach.flow == "source_to_target"
+    layers, edges = [roots], []
+    receivers: list[Tensor] = []
+    senders: list[Tensor] = []
+    with view.index.noting(layers) as place:
+        place[roots] = torch.arange(roots.numel(), device=roots.device)
+        count = roots.numel()
+        for _ in range(reach.steps or 0):
+            which, ids, others = view.edges_at(layers[-1], into=into)
+            edges.append(ids)
+            receivers.append(which + count - layers[-1].numel())
+            layers.append(_first_met(others, place))
+            place[layers[-1]] = torch.arange(layers[-1].numel(), device=roots.device) + count
+            count += layers[-1].numel()
+            senders.append(place[others])
+        loops = view.index.loops[_places(view.index.loop_nodes, layers[-1])] if border == "merged" else roots[:0]
+        loops = loops[~among(loops, view.gone)]
+        loop_ends = place[view.base.edge_index[:, loops]]
+    nodes = torch.cat(layers)
+    none = roots[:0]
+    heard, said = torch.cat([none, *receivers]), torch.cat([none, *senders])
+    rim, rim_ends = loops, loop_ends
+    if border in ("into", "both"):
+        rim, rim_ends = _rim(view, layers[-1], nodes, torch.cat([none, *edges]), into=into, both=border == "both")
+    return Halo(
+        nodes=nodes,
+        roots=roots.numel(),
+        edges=torch.cat([none, *edges]),
+        ends=torch.stack([said, heard] if into else [heard, said]),
+        rim=rim,
+        rim_ends=rim_ends,
+        merged=layers[-1].numel() if border == "merged" else 0,
+        into=into,
+    )
+
+
+def _rim(
+    view: GraphView, last: Tensor, nodes: Tensor, inner: Tensor, *, into: bool, both: bool
+) -> tuple[Tensor, Tensor]:
+    """Edges into the outermost nodes, and with ``both`` out of all, other ends replaced by the stand-in."""
+    stand_in = nodes.numel()
+    which, ids, others = view.edges_at(last, into=into)
+    at = which + stand_in - last.numel()
+    away = torch.where(others == last[which], at, stand_in)  # a loop stays a loop
+    ends = torch.stack([away, at] if into else [at, away])
+    if not both:
+        return ids, ends
+    which, more, others = view.edges_at(nodes, into=not into)
+    extra = ~among(more, inner.sort().values) & (others != nodes[which])
+    which, more = which[extra], more[extra]
+    away = torch.full_like(which, stand_in)
+    return torch.cat([ids, more]), torch.cat([ends, torch.stack([which, away] if into else [away, which])], dim=1)
+
+
+def _places(known: Tensor, ids: Tensor) -> Tensor:
+    """Where in a sorted vector some ids stand, each as often as it is there."""
+    first = torch.searchsorted(known, ids)
+    count = torch.searchsorted(known, ids, right=True) - first
+    which = torch.repeat_interleave(torch.arange(ids.numel(), device=ids.device), count)
+    return torch.arange(which.numel(), device=ids.device) + (first - count.cumsum(0) + count)[which]
+
+
+def _first_met(ids: Tensor, place: Tensor) -> Tensor:
+    """The ids that have no place yet, once each, sorted; they must be given one."""
+    ids = ids[place[ids] < 0]
+    number = torch.arange(ids.numel(), device=ids.device)
+    place[ids] = number  # of equal ids one remains
+    return ids[place[ids] == number].sort().values
+
+
+def _new(ids: Tensor, known: Tensor) -> Tensor:
+    """The ids that are not in a sorted vector, once each."""
+    new: Tensor = torch.unique(ids[~among(ids, known)])
+    return new
+
+
+def _padded(rows: Tensor, more: int) -> Tensor:
+    return torch.cat([rows, rows.new_zeros(more, *rows.shape[1:])]) if more else rows

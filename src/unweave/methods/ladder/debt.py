@@ -1,0 +1,122 @@
+"""Where a model stands after some requests: what was asked of it since training, and what is believed left.
+
+What one request leaves of its gap is weighed by its size. An influence step or fine-tuning goes on from where the last
+request led, so that what is left adds up. Replay and ``retrace`` go back to before all of them, and a restart at a
+minimum ends where one request for all of them together would have: they are judged by that request, and retraining
+leaves nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from unweave.methods.ladder.calibration import Calibration
+from unweave.methods.ladder.size import Shape, shape_of
+from unweave.receipt.estimate import Estimate
+from unweave.receipt.receipt import Receipt
+from unweave.request import Request
+
+__all__ = ["Standing", "age_of", "standing_of"]
+
+NOTHING = Shape()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is left of all that was asked since training.
+
+    Attributes:
+        requests: How many requests.
+        shape: What they took together.
+        left: What is believed left: the sum of (1 − gap closed) · size.
+        least: The same by the better end of every interval, where there is one.
+        most: The same by the worse end.
+        unknown: Of the requests, how many were carried out in a way that nothing is known of; they count as not
+            forgotten at all.
+    """
+
+    requests: int = 0
+    shape: Shape = NOTHING
+    left: float = 0.0
+    least: float | None = 0.0
+    most: float | None = 0.0
+    unknown: int = 0
+
+    def after(self, shape: Shape, estimate: Estimate | None) -> "Standing":
+        """One more request, by a way that goes on from where the model is; ``None`` where nothing is known of it."""
+        size, together = shape.size, Shape.total([self.shape, shape])
+        if estimate is None:
+            return Standing(self.requests + 1, together, self.left + size, None, None, self.unknown + 1)
+        return Standing(
+            requests=self.requests + 1,
+            shape=together,
+            left=self.left + (1 - estimate.closed) * size,
+            least=None if self.least is None or estimate.high is None else self.least + (1 - estimate.high) * size,
+            most=None if self.most is None or estimate.low is None else self.most + (1 - estimate.low) * size,
+            unknown=self.unknown,
+        )
+
+    def anew(self, shape: Shape, estimate: Estimate | None) -> "Standing":
+        """One more request, by a way whose answer is that of one request for all of them."""
+        return replace(self, requests=self.requests + 1, shape=Shape.total([self.shape, shape])).renewed(estimate)
+
+    def renewed(self, estimate: Estimate | None) -> "Standing":
+        """The same requests, judged as one."""
+        size = self.shape.size
+        if estimate is None:
+            return replace(self, left=size, least=None, most=None, unknown=self.requests)
+        least, most = (None if end is None else (1 - end) * size for end in (estimate.high, estimate.low))
+        return Standing(self.requests, self.shape, (1 - estimate.closed) * size, least, most)
+
+    @property
+    def estimate(self) -> Estimate:
+        """Of the gap between a model that nothing was done to and a retrained one, what is believed closed."""
+        size = self.shape.size
+        if not size:
+            return Estimate(1.0, 1.0, 1.0)
+        low, high = (None if end is None else 1 - end / size for end in (self.most, self.least))
+        return Estimate(1 - self.left / size, low, high)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a receipt."""
+        return asdict(self)
+
+
+def standing_of(receipts: Sequence[Receipt]) -> Standing:
+    """Where the receipts of a model leave it."""
+    found = Standing()
+    for receipt in receipts:
+        if _retrained(receipt):
+            found = Standing()
+        elif receipt.ladder is not None:
+            known = receipt.ladder["standing"]
+            found = Standing(**{**known, "shape": Shape(**known["shape"])})
+        else:
+            found = found.after(_shape(receipt), None)
+    return found
+
+
+def age_of(calibration: Calibration, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    """How old a calibration is: requests since, and whether the model was retrained since then.
+
+    What it measured is that of the model before; a retrained one has the same recipe and almost the same graph, so that
+    it is used all the same, and said.
+    """
+    since = receipts[calibration.requests :]
+    return {"requests_ago": len(since), "retrained_since": any(_retrained(receipt) for receipt in since)}
+
+
+def _retrained(receipt: Receipt) -> bool:
+    """Whether a request was carried out by training from the start, under whatever name."""
+    names = {receipt.method["name"], None if receipt.ladder is None else receipt.ladder["rung"]}
+    return "retrain" in names or receipt.details.get("resumed_at") == 0
+
+
+def _shape(receipt: Receipt) -> Shape:
+    """The shape of a request that was carried out."""
+    return shape_of(
+        Request.from_dict(receipt.request),
+        stored_edges=receipt.graph["stored_edges_before"],
+        undirected=receipt.graph["undirected"],
+        training_nodes=receipt.graph["training_nodes_before"],
+    )

@@ -1,0 +1,117 @@
+"""How far a change travels through a model: its message-passing steps, found from its layers.
+
+The answer only narrows the work. It is checked against the model's outputs before it is used
+(:func:`unweave.methods.problem.pose`), so a module that mixes nodes in a way not seen here costs
+time, never correctness.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch_geometric.nn as pyg
+from torch import nn
+
+from unweave.models.gat import SparseGATConv, TemperedGATConv
+from unweave.models.gcn import SparseGCNConv
+from unweave.models.gin import SparseGINConv
+from unweave.models.sgc import SparseAPPNP
+from unweave.models.shards import Shards
+
+__all__ = ["Reach", "describe", "find_reach"]
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Message-passing steps of a model.
+
+    Attributes:
+        steps: Number of steps K, or ``None`` when unknown (then the region is the whole graph).
+        normalised: Whether messages are weighted by node degrees.
+        flow: ``"source_to_target"`` or ``"target_to_source"``, as in PyG.
+        source: How this is known, in words.
+    """
+
+    steps: int | None
+    normalised: bool = True
+    flow: str = "source_to_target"
+    source: str = "given"
+
+
+def describe(reach: Reach) -> dict[str, Any]:
+    """A reach as receipts have it."""
+    return {
+        "steps": reach.steps,
+        "degree_normalised": reach.normalised,
+        "flow": reach.flow,
+        "source": reach.source,
+    }
+
+
+# Layer → (steps, weighted by degree). What is not listed is unknown, and unknown means the whole graph.
+_ONE_STEP_PLAIN = (
+    pyg.EdgeConv,
+    pyg.GATConv,
+    pyg.GATv2Conv,
+    pyg.GINConv,
+    pyg.GINEConv,
+    pyg.GraphConv,
+    pyg.LEConv,
+    pyg.NNConv,
+    pyg.ResGatedGraphConv,
+    pyg.SAGEConv,
+    pyg.TransformerConv,
+    SparseGATConv,
+    SparseGINConv,
+    TemperedGATConv,
+)
+_LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
+    **dict.fromkeys(_ONE_STEP_PLAIN, lambda layer: (1, False)),
+    pyg.APPNP: lambda layer: (layer.K, True),
+    pyg.ChebConv: lambda layer: (len(layer.lins) - 1, True),
+    pyg.ClusterGCNConv: lambda layer: (1, True),
+    pyg.GCN2Conv: lambda layer: (1, True),
+    pyg.GCNConv: lambda layer: (1, bool(layer.normalize)),
+    pyg.LGConv: lambda layer: (1, bool(layer.normalize)),
+    pyg.MixHopConv: lambda layer: (max(layer.powers), True),
+    pyg.SGConv: lambda layer: (layer.K, True),
+    pyg.SSGConv: lambda layer: (layer.K, True),
+    pyg.TAGConv: lambda layer: (layer.K, bool(layer.normalize)),
+    SparseAPPNP: lambda layer: (layer.K, True),
+    SparseGCNConv: lambda layer: (1, True),
+}
+
+
+def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
+    """Count the message-passing steps of one forward pass.
+
+    Args:
+        model: The module.
+        run: Calls the module once; layers are counted as often as they are called. Of shards, which work side by
+            side, one is counted.
+    """
+    model = model.models[0] if isinstance(model, Shards) else model
+    called: list[tuple[str, Any]] = []
+    hooks = [
+        layer.register_forward_hook(lambda module, args, out, name=name: called.append((name, module)))
+        for name, layer in model.named_modules()
+        if isinstance(layer, pyg.MessagePassing)
+    ]
+    try:
+        run()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    unknown = [f"{name} ({type(layer).__name__})" for name, layer in called if type(layer) not in _LAYERS]
+    if unknown:
+        return Reach(None, source=f"unknown layer {unknown[0]}")
+    flows = {layer.flow for _, layer in called}
+    if len(flows) > 1:
+        return Reach(None, source="layers with opposite flows")
+    found = [_LAYERS[type(layer)](layer) for _, layer in called]
+    reach = Reach(
+        steps=sum(steps for steps, _ in found),
+        normalised=any(normalised for _, normalised in found),
+        source=" + ".join(type(layer).__name__ for _, layer in called) or "no message-passing layer",
+    )
+    return replace(reach, flow=flows.pop()) if flows else reach

@@ -1,0 +1,196 @@
+"""Refuse graphs and models that cannot be unlearned, before anything is computed."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch_geometric.data import Data
+
+from unweave._core.memo import remembered
+from unweave.errors import ClassLossError, DataError, ModelError, RequestError
+from unweave.graph.removal import MASKS, Region
+from unweave.objective.losses import Loss, cross_entropy
+
+__all__ = [
+    "changed_outside",
+    "check_classes",
+    "check_data",
+    "check_deterministic",
+    "check_labels",
+    "check_model",
+    "check_outputs",
+    "rounding",
+]
+
+ROWS = 2**14
+"""Rows that are checked at a time."""
+
+
+def check_data(data: Data) -> None:
+    """Shapes, masks, ids and finiteness of a graph. Labels of test nodes are not looked at."""
+    for key in ("x", "edge_index", "y", "train_mask"):
+        if not isinstance(data.get(key), Tensor):
+            hint = "; convert adj_t to edge_index first" if key == "edge_index" and "adj_t" in data else ""
+            raise DataError(f"the graph has no tensor data.{key}, which forgetting needs{hint}")
+    size = data.x.size(0)
+    for key, value in data.to_dict().items():
+        aligned = isinstance(value, Tensor) and (data.is_node_attr(key) or data.is_edge_attr(key))
+        if key in ("adj", "adj_t") or (key.endswith("_index") and not aligned):
+            raise DataError(f"data.{key} would keep what is removed from edge_index; delete it from the graph first")
+    if data.x.dim() != 2 or not data.x.is_floating_point() or data.x.layout != torch.strided:
+        raise DataError(
+            f"data.x must be a dense floating-point matrix [nodes, features], got {data.x.dtype} "
+            f"of shape {tuple(data.x.shape)} and layout {data.x.layout}"
+        )
+    index = data.edge_index
+    if index.dtype != torch.long or index.dim() != 2 or index.size(0) != 2:
+        raise DataError(f"data.edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+        raise DataError(f"data.edge_index names nodes outside 0 … {size - 1}")
+    if data.y.size(0) != size:
+        raise DataError(f"data.y has {data.y.size(0)} rows for {size} nodes")
+    masks = {name: data[name] for name in MASKS if data.get(name) is not None}
+    for name, mask in masks.items():
+        if mask.dtype != torch.bool or mask.shape != (size,):
+            raise DataError(
+                f"data.{name} must be a boolean vector of {size} nodes, got {mask.dtype} of shape "
+                f"{tuple(mask.shape)}; choose one split if there are several"
+            )
+    for a, b in combinations(masks, 2):
+        both = (masks[a] & masks[b]).nonzero().flatten()
+        if both.numel():
+            raise DataError(f"data.{a} and data.{b} overlap in {both.numel()} nodes, e.g. node {int(both[0])}")
+    if not bool(data.train_mask.any()):
+        raise DataError("data.train_mask selects no node; there is nothing that was trained on")
+    for key in ("x", "edge_weight"):
+        value = data.get(key)
+        row = None if value is None else _first_not_finite(value)
+        if row is not None:
+            raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
+    weight = data.get("edge_weight")
+    if weight is not None and weight.size(0) != index.size(1):
+        raise DataError(f"data.edge_weight has {weight.size(0)} entries for {index.size(1)} edges")
+
+
+@remembered
+def _first_not_finite(value: Tensor) -> int | None:
+    """The first row with a number that is not finite; a memory map is never looked at whole."""
+    for first in range(0, value.size(0), ROWS):
+        rows = value[first : first + ROWS]
+        if not bool(torch.isfinite(rows).all()):
+            return first + int((~torch.isfinite(rows)).reshape(rows.size(0), -1).any(dim=1).nonzero()[0])
+    return None
+
+
+def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
+    """Training labels that the loss can take. Only the default loss knows what a label is."""
+    if loss is not cross_entropy:
+        return
+    labels = data.y
+    if labels.dtype != torch.long or labels.dim() != 1:
+        raise DataError(
+            f"cross-entropy needs data.y as int64 class numbers of shape [nodes], got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}; for other targets pass loss=, e.g. unweave.objective.losses.binary_cross_entropy"
+        )
+    if outputs.dim() != 2:
+        raise ModelError(f"the model must give [nodes, classes] for cross-entropy, got shape {tuple(outputs.shape)}")
+    used = labels[data.train_mask]
+    low, high = int(used.min()), int(used.max())
+    if low < 0 or high >= outputs.size(1):
+        raise DataError(
+            f"training labels run from {low} to {high}, but the model has {outputs.size(1)} outputs; "
+            f"they must lie in 0 … {outputs.size(1) - 1}"
+        )
+
+
+def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
+    """Parameters that can move, no cached graph, one type and device; finite ones where the model was trained."""
+    parameters = dict(model.named_parameters())
+    if not parameters:
+        raise ModelError(f"{type(model).__name__} has no parameters; there is nothing to unlearn")
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise ModelError(
+            "every parameter has requires_grad=False; frozen parameters keep what they learnt, so call "
+            "model.requires_grad_(True) first"
+        )
+    for name, parameter in parameters.items():
+        if isinstance(parameter, UninitializedParameter):
+            raise ModelError(f"parameter {name!r} is not initialised yet; call the model once first")
+        if parameter.is_inference() or torch.is_inference_mode_enabled():
+            raise ModelError(
+                "unlearning needs derivatives; call it, and build the model, outside torch.inference_mode()"
+            )
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ModelError(f"parameter {name!r} is {parameter.dtype}; use float32 or float64, e.g. model.float()")
+        if trained and not bool(torch.isfinite(parameter).all()):
+            raise ModelError(f"parameter {name!r} is not finite; the model was not trained successfully")
+    for what, kinds in (
+        ("type", {p.dtype for p in parameters.values()}),
+        ("device", {p.device for p in parameters.values()}),
+    ):
+        if len(kinds) > 1:
+            raise ModelError(f"parameters must share one {what}, got {', '.join(sorted(map(str, kinds)))}")
+    first = next(iter(parameters.values()))
+    if first.device != data.x.device or first.dtype != data.x.dtype:
+        raise ModelError(
+            f"the model is {first.dtype} on {first.device} and data.x is {data.x.dtype} on {data.x.device}; "
+            "move both with .to(…) first"
+        )
+    for name, module in model.named_modules():
+        if getattr(module, "cached", False) is True:
+            raise ModelError(
+                f"layer {name!r} ({type(module).__name__}) has cached=True and would go on using the old graph; "
+                f"build it with cached=False, or set model.{name}.cached = False and its cached tensors to None"
+            )
+
+
+def check_outputs(outputs: object, data: Data) -> Tensor:
+    """One finite row for each node."""
+    size = data.x.size(0)
+    if not isinstance(outputs, Tensor) or outputs.dim() == 0 or outputs.size(0) != size:
+        got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ModelError(
+            f"the model must give one row for each of {size} nodes, got {got}; "
+            "pass forward=lambda model, data: … to choose or reshape its output"
+        )
+    if not bool(torch.isfinite(outputs).all()):
+        raise ModelError("the model's outputs are not finite on this graph; it was not trained successfully")
+    return outputs
+
+
+def check_deterministic(first: Tensor, second: Tensor) -> None:
+    """Two evaluations in eval mode agree."""
+    if bool(((first - second).abs() > rounding(first)).any()):
+        raise ModelError(
+            "the model's output changes between two identical calls in eval mode; is dropout applied without "
+            "training=self.training, or are neighbours sampled? Forgetting needs a deterministic model"
+        )
+
+
+def changed_outside(region: Region, before: Tensor, after: Tensor) -> Tensor:
+    """Ids of nodes outside the region whose output a removal changed all the same."""
+    moved = ((before - after).abs() > rounding(before)).flatten(1).any(dim=1)
+    return (moved & ~region.mask).nonzero().flatten()
+
+
+def check_classes(before: Data, after: Data, loss: Loss, allowed: bool) -> None:
+    """Training nodes remain, and so does each class unless its loss is allowed."""
+    if not bool(after.train_mask.any()):
+        raise RequestError(
+            "the request takes every training node, so no model remains that retraining could give; "
+            "delete the model instead"
+        )
+    if allowed or loss is not cross_entropy:
+        return
+    lost = set(before.y[before.train_mask].tolist()) - set(after.y[after.train_mask].tolist())
+    if lost:
+        raise ClassLossError(
+            f"the request takes the last training node of class {', '.join(map(str, sorted(lost)))}; "
+            "if that is meant, say so with allow_class_loss=True (--allow-class-loss)"
+        )
+
+
+def rounding(outputs: Tensor) -> Tensor:
+    """What may be rounding in outputs of this size and type."""
+    return 1e3 * torch.finfo(outputs.dtype).eps * outputs.detach().abs().max().clamp(min=1)

@@ -1,0 +1,380 @@
+"""The training objective as a function of a flat parameter vector.
+
+    L(θ) = Σ_{i∈D} ℓ(f_G(i; θ), y_i) + ½ Σ_k μ_k θ_k²,     μ_k = w_k · |D|
+
+``w`` is the ``weight_decay`` of an optimiser that minimises the *mean* loss, so that L is |D| times
+what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm with its running statistics.
+"""
+
+import copy
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch_geometric.data import Data
+
+from unweave._core.cost import Meter
+from unweave._core.cuda_graphs import LOOKS, Function, record
+from unweave._core.memo import remembered
+from unweave.errors import DataError, ModelError
+from unweave.graph.removal import remove
+from unweave.models.sweep import sweep_of
+from unweave.objective.losses import Loss
+from unweave.objective.written_out import Sweeper, Swept, split
+from unweave.request import Request
+
+__all__ = [
+    "Forward",
+    "Objective",
+    "Point",
+    "WeightDecay",
+    "call",
+    "decay_vector",
+    "decays",
+    "duplicate",
+    "flatten",
+    "load_flat",
+    "trained",
+    "unflatten",
+]
+
+Forward = Callable[[nn.Module, Data], Tensor]
+WeightDecay = float | Mapping[str, float]
+
+
+def call(model: nn.Module, data: Data) -> Tensor:
+    """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
+    present = [key for key in ("edge_weight", "edge_attr") if data.get(key) is not None]
+    if present:
+        _refuse_unused(model, present)
+    try:
+        return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
+    except TypeError as error:
+        raise ModelError(
+            f"{type(model).__name__} cannot be called as model(x, edge_index): {error}; "
+            "pass forward=lambda model, data: …"
+        ) from error
+
+
+def _refuse_unused(model: nn.Module, present: list[str]) -> None:
+    """What the edges carry must be something that the module takes."""
+    accepted = inspect.signature(model.forward).parameters
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+    unused = [key for key in present if key not in accepted and not anything]
+    if unused:
+        raise ModelError(
+            f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "
+            f"argument, delete data.{unused[0]}, or pass forward=lambda model, data: …"
+        )
+
+
+def duplicate(model: nn.Module) -> nn.Module:
+    """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
+    shared = {id(known): known for m in model.modules() if (known := getattr(m, "inspector", None)) is not None}
+    for module in model.modules():
+        # Hooks that nobody has set are most of what there is to copy.
+        shared |= {id(value): type(value)() for value in vars(module).values() if _nothing(value)}
+    return copy.deepcopy(model, shared)
+
+
+def _nothing(value: object) -> bool:
+    return type(value) in (dict, OrderedDict, set) and not value
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained, by name; those with ``requires_grad=False`` are constants."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def flatten(model: nn.Module) -> Tensor:
+    """All trained parameters as one vector, in the order of ``named_parameters``."""
+    return torch.cat([p.detach().reshape(-1) for p in trained(model).values()])
+
+
+def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    """A flat vector as the trained parameters of ``model``, by name."""
+    return split({name: parameter.shape for name, parameter in trained(model).items()}, theta)
+
+
+def load_flat(model: nn.Module, theta: Tensor) -> None:
+    """Write a flat vector back into the trained parameters of ``model``."""
+    with torch.no_grad():
+        for parameter, piece in zip(trained(model).values(), unflatten(model, theta).values(), strict=True):
+            parameter.copy_(piece)
+
+
+def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
+    """One weight decay per entry of the parameters.
+
+    Args:
+        model: The module.
+        weight_decay: One number for all, or a mapping from parameter names or module prefixes
+            (``{"conv1": 5e-4}``) to numbers; what is not named has none.
+    """
+    values = decays(model, weight_decay)
+    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in trained(model).items()])
+
+
+def decays(model: nn.Module, weight_decay: WeightDecay) -> dict[str, float]:
+    """The weight decay of each trained parameter, by name (:func:`decay_vector`)."""
+    names = list(trained(model))
+    if isinstance(weight_decay, Mapping):
+        for key in weight_decay:
+            if not any(_under(name, key) for name in names):
+                raise ModelError(f"weight_decay names {key!r}, which is no parameter or module of the model: {names}")
+        keys = sorted(weight_decay, key=len)  # the longest name that fits a parameter is the one that counts
+        values = {n: ([0.0] + [weight_decay[k] for k in keys if _under(n, k)])[-1] for n in names}
+    else:
+        if not hasattr(weight_decay, "__float__"):  # a string has none
+            raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}")
+        values = dict.fromkeys(names, float(weight_decay))
+    if any(not 0 <= value < float("inf") for value in values.values()):
+        raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
+    return values
+
+
+class Objective:
+    """L on one graph: the module, the training nodes, the loss and the weight decay.
+
+    Args:
+        model: The module; its parameters give only shapes and order, their values come with each call.
+        data: The graph.
+        loss: Per-node loss.
+        decay: Weight decay per parameter (:func:`decay_vector`).
+        forward: How the module is called.
+        meter: Where passes are counted.
+    """
+
+    def __init__(self, model: nn.Module, data: Data, loss: Loss, decay: Tensor, forward: Forward, meter: Meter) -> None:
+        self.model = model
+        self.data = data
+        self.loss = loss
+        self.decay = decay
+        self.forward = forward
+        self.meter = meter
+        self.nodes: Tensor = _where(data.train_mask)
+        self.mu: Tensor = decay * self.nodes.numel()
+        self._caller = _Caller(model, forward)
+        self._shapes = {name: parameter.shape for name, parameter in trained(model).items()}
+
+    @cached_property
+    def _recorded(self) -> Function | None:
+        """A recorded look, if there is one."""
+        return None if self._sweeper is None else self._sweeper.borrowed()
+
+    @cached_property
+    def _sweeper(self) -> Sweeper | None:
+        way = sweep_of(self.model, self.data) if self.forward is call else None
+        return None if way is None else Sweeper(way, self._shapes, self.nodes, self._targets, self.loss)
+
+    @cached_property
+    def _targets(self) -> Tensor:
+        return _rows(self.data.y, self.nodes)
+
+    def at(self, theta: Tensor) -> "Point":
+        """Evaluate the model at θ, keeping what derivatives need."""
+        return Point(self, theta)
+
+    def of(self, model: nn.Module) -> "Objective":
+        """The same objective for another module of the same architecture, with its own buffers."""
+        return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
+
+    @property
+    def stored_edges(self) -> int:
+        """Stored edges of the graph."""
+        return int(self.data.edge_index.size(1))
+
+    @property
+    def width(self) -> int:
+        """Features of a node."""
+        return int(self.data.x.size(1))
+
+    def without(self, request: Request) -> "Objective":
+        """The same objective on the graph without what a request names."""
+        left = remove(self.data, request).data
+        return Objective(self.model, left, self.loss, self.decay, self.forward, self.meter)
+
+    def outputs(self, theta: Tensor) -> Tensor:
+        """Model outputs of all nodes at θ, in eval mode."""
+        self.model.eval()
+        named = {f"model.{name}": piece for name, piece in self.split(theta).items()}
+        outputs: Tensor = functional_call(self._caller, named, (self.data,))
+        return outputs
+
+    def split(self, theta: Tensor) -> dict[str, Tensor]:
+        """A flat vector as the named parameters."""
+        return split(self._shapes, theta)
+
+    def swept(self, theta: Tensor) -> Swept | None:
+        """The model evaluated at θ without autograd, where it is one that was written out."""
+        return None if self._sweeper is None else self._sweeper.at(theta)
+
+    def look(self, theta: Tensor) -> "Point":
+        """Evaluate the model at θ with its gradient, and keep no graph of derivatives."""
+        if self._sweeper is None and self._recorded is None:
+            return self.at(theta).settle()
+        self.meter.passes += 2
+        return Point(self, theta, (self._recorded or self._look)(theta))
+
+    def _look(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """Outputs, losses and gradient of the summed loss."""
+        if self._sweeper is None:
+            point = self.at(theta).settle()
+            return point.outputs, point.losses, point.loss_gradient()
+        try:
+            return self._sweeper.look(theta)
+        except (RuntimeError, ValueError, IndexError, TypeError, ModelError):
+            self.node_losses(self._sweeper.at(theta).all)  # says what is wrong with the loss, if that is it
+            raise
+
+    def record(self, theta: Tensor) -> str:
+        """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
+
+        Recording costs three looks, so it pays for who will take a dozen; a model that is written out is recorded once
+        for the graph and for all that lose edges of it.
+        """
+        if self._recorded is not None:
+            return "yes"
+        passes = self.meter.passes
+        found, whether = record(self._look, theta) if self._sweeper is None else self._sweeper.record(theta)
+        self._recorded = found if whether == "yes" else None
+        self.meter.passes = passes + (2 * LOOKS if whether == "yes" else 0)
+        return whether
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a look is a replay."""
+        return self._recorded is not None
+
+    @property
+    def written_out(self) -> bool:
+        """Whether the model is one that is evaluated without autograd (:mod:`unweave.models.sweep`)."""
+        return self._sweeper is not None
+
+    def evaluate(self, theta: Tensor) -> tuple[float, Tensor]:
+        """L(θ) and ∇L(θ)."""
+        point = self.look(theta)
+        return point.value, point.gradient()
+
+    def node_losses(self, outputs: Tensor) -> Tensor:
+        """The loss of each training node, from the outputs of all nodes."""
+        with self._explaining(outputs):
+            losses = self.loss(outputs.index_select(0, self.nodes), self._targets)
+        return self._one_each(losses)
+
+    @contextmanager
+    def _explaining(self, outputs: Tensor) -> Iterator[None]:
+        """Say what is wrong where the loss cannot take outputs and labels."""
+        try:
+            yield
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise DataError(
+                f"the loss cannot take outputs of shape {tuple(outputs.shape)} with labels of shape "
+                f"{tuple(self._targets.shape)} and type {self._targets.dtype}: {error}"
+            ) from error
+
+    def _one_each(self, losses: Tensor) -> Tensor:
+        if losses.shape != self.nodes.shape:
+            raise ModelError(
+                f"the loss must give one number for each of {self.nodes.numel()} nodes, got shape "
+                f"{tuple(losses.shape)}; use reduction='none' and sum over the outputs of a node"
+            )
+        return losses
+
+    def training_loss(self, model: nn.Module) -> Tensor:
+        """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
+        self.meter.passes += 2
+        return self.node_losses(self.forward(model, self.data)).mean()
+
+
+class Point:
+    """An objective evaluated at one θ; the forward pass is done once and kept.
+
+    Attributes:
+        objective: What is evaluated.
+        theta: The parameters, a leaf of the graph of derivatives.
+        outputs: Model outputs of all nodes.
+        losses: Loss of each training node.
+    """
+
+    def __init__(self, objective: Objective, theta: Tensor, found: tuple[Tensor, ...] | None = None) -> None:
+        self.objective = objective
+        self.theta = theta.detach().clone().requires_grad_()
+        if found is not None:
+            self.outputs, self.losses, self._slope = found
+            return
+        self.outputs = objective.outputs(self.theta)
+        objective.meter.passes += 1
+        self.losses = objective.node_losses(self.outputs)
+
+    @property
+    def value(self) -> float:
+        """L(θ)."""
+        theta = self.theta.detach().double()
+        return float(self.losses.detach().double().sum() + (self.objective.mu.double() * theta.square()).sum() / 2)
+
+    def settle(self) -> "Point":
+        """Take the gradient and let the graph of derivatives go: no other derivative can be taken then."""
+        self._slope = self._differentiate(self.losses, keep=False)
+        self.outputs, self.losses = self.outputs.detach(), self.losses.detach()
+        return self
+
+    def gradient(self) -> Tensor:
+        """∇L(θ)."""
+        return self._gradient
+
+    @cached_property
+    def _gradient(self) -> Tensor:
+        return self._slope + self.objective.mu * self.theta.detach()
+
+    def loss_gradient(self, mask: Tensor | None = None) -> Tensor:
+        """Gradient of the summed loss, over the training nodes in a node mask where one is given."""
+        return self._slope if mask is None else self._differentiate(self.losses[mask[self.objective.nodes]])
+
+    @cached_property
+    def _slope(self) -> Tensor:
+        return self._differentiate(self.losses)
+
+    def _differentiate(self, losses: Tensor, keep: bool = True) -> Tensor:
+        self.objective.meter.passes += 1
+        try:
+            (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=keep)
+        except RuntimeError as error:
+            raise ModelError(
+                f"the model's output does not depend on its parameters ({error}); "
+                "does forward= use the model it is given?"
+            ) from error
+        return gradient
+
+
+class _Caller(nn.Module):
+    """Lets :func:`functional_call` swap the parameters of a module that is called by ``forward(model, data)``."""
+
+    def __init__(self, model: nn.Module, how: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.how = how
+
+    def forward(self, data: Data) -> Tensor:
+        return self.how(self.model, data)
+
+
+@remembered
+def _where(mask: Tensor) -> Tensor:
+    """The numbers of the nodes in a mask."""
+    return mask.nonzero().flatten()
+
+
+@remembered
+def _rows(labels: Tensor, nodes: Tensor) -> Tensor:
+    """The labels of some nodes."""
+    return labels[nodes]
+
+
+def _under(name: str, key: str) -> bool:
+    return name == key or name.startswith(key + ".")

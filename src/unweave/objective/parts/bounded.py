@@ -1,0 +1,40 @@
+"""The objective of a trained module within a memory budget, checked without ever looking at the whole graph.
+
+``memory_mib`` bounds what evaluating the model and its derivatives holds at a time. Beside it there are the graph, an
+index of its edges, the outputs of all nodes and vectors as long as the parameters. Of the features only the rows of a
+block are read, so ``data.x`` may be a memory map, ``torch.from_file("x.bin", shared=True, size=n * f).view(n, f)``.
+"""
+
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave._core.cost import Meter
+from unweave._core.memory import check_memory
+from unweave.graph.view import GraphView
+from unweave.objective.checks import check_data, check_model
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Forward, WeightDecay, decay_vector
+from unweave.objective.parts.blocks import Blocks
+from unweave.objective.parts.localising import find_locality_in_parts
+
+__all__ = ["bounded_objective"]
+
+
+def bounded_objective(
+    model: nn.Module,
+    graph: Data | GraphView,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    memory_mib: float,
+) -> Blocks:
+    """The objective of a trained module in blocks, once the module and the graph have passed every check."""
+    limit = check_memory(memory_mib)
+    base = graph.base if isinstance(graph, GraphView) else graph
+    check_data(base)
+    check_model(model, base)
+    view = graph if isinstance(graph, GraphView) else GraphView.of(graph)
+    decay = decay_vector(model, weight_decay)
+    locality = find_locality_in_parts(model.eval(), view, loss, decay, forward, limit)
+    return Blocks(model, locality, loss, decay, forward, meter, memory_mib)

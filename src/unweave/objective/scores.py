@@ -1,0 +1,70 @@
+"""How good a model is and how near to the retrained one: one definition of each figure.
+
+All models are evaluated on the remaining graph. 1 means indistinguishable from retraining, 0 as good as
+doing nothing, below 0 worse.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.graph.removal import MASKS
+from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.objective import Forward, call, flatten
+
+__all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score", "score_outputs"]
+
+
+def log_probabilities(model: nn.Module, data: Data, forward: Forward = call) -> Tensor:
+    """log softmax of the outputs of every node, in eval mode."""
+    model.eval()
+    with torch.no_grad():
+        return F.log_softmax(forward(model, data), dim=-1)
+
+
+def micro_f1(outputs: Tensor, labels: Tensor, mask: Tensor) -> float:
+    """Micro-averaged F1 over the nodes of a mask; for one label a node this is the accuracy."""
+    return float((outputs[mask].argmax(dim=-1) == labels[mask]).double().mean())
+
+
+def gap(retrained: Tensor, other: Tensor, mask: Tensor) -> float:
+    """Mean over the nodes of a mask of KL(p_retrained ‖ p_other), both given as log-probabilities."""
+    p, q = retrained[mask].double(), other[mask].double()
+    return float((p.exp() * (p - q)).sum(dim=-1).mean())
+
+
+def closed(gap_method: float, gap_none: float) -> float | None:
+    """1 − gap(method) / gap(none); ``None`` where doing nothing leaves no gap to close."""
+    return None if gap_none <= 0 else 1 - gap_method / gap_none
+
+
+def parameter_gap_closed(model: nn.Module, retrained: nn.Module, start: nn.Module) -> float | None:
+    """1 − ‖θ − θ_retrain‖ / ‖θ0 − θ_retrain‖; ``None`` for a model of another architecture."""
+    found, target = flatten(model), flatten(retrained)
+    if found.shape != target.shape:
+        return None
+    return closed(float((found - target).norm()), float((flatten(start) - target).norm()))
+
+
+def score(model: nn.Module, data: Data, loss: Loss = cross_entropy, forward: Forward = call) -> dict[str, float]:
+    """The final score: mean loss, and for classes micro-F1, on the training, validation and test nodes."""
+    model.eval()
+    with torch.no_grad():
+        return score_outputs(forward(model, data), data, loss)
+
+
+def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
+    """The same from the outputs of all nodes; of the graph only labels and masks are used."""
+    scores: dict[str, float] = {}
+    for name in MASKS:
+        mask = data.get(name)
+        if mask is not None and loss is cross_entropy:
+            mask = mask & (data.y >= 0)  # a hidden label cannot be scored
+        if mask is None or not bool(mask.any()):
+            continue
+        part = name.removesuffix("_mask")
+        scores[f"{part}_loss"] = float(loss(outputs[mask], data.y[mask]).mean())
+        if loss is cross_entropy:
+            scores[f"{part}_f1"] = micro_f1(outputs, data.y, mask)
+    return scores

@@ -1,0 +1,127 @@
+"""Models that are written out, as functions of a flat vector: outputs, losses and gradient without autograd.
+
+On a GPU a look is recorded once for every graph of one pattern (:class:`unweave._core.sparse.Pattern`): a request
+that takes edges leaves the pattern as it is, so the next look is a replay with other values.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Size, Tensor
+
+from unweave._core.cuda_graphs import Function, record
+from unweave._core.sparse import Matrix
+from unweave.errors import ModelError
+from unweave.models.sweep import Sweep, Way
+from unweave.objective.losses import Loss, with_slope
+
+__all__ = ["Sweeper", "Swept", "split"]
+
+
+def split(shapes: Mapping[str, Size], theta: Tensor) -> dict[str, Tensor]:
+    """A flat vector as named parameters of given shapes."""
+    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
+    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+
+
+class Swept:
+    """A model evaluated at one θ without autograd, seen from its training nodes and as a function of a flat vector.
+
+    Attributes:
+        all: Model outputs of all nodes.
+        outputs: Those of the training nodes.
+    """
+
+    def __init__(self, sweep: Sweep, shapes: Mapping[str, Size], nodes: Tensor) -> None:
+        self._sweep, self._shapes, self._nodes = sweep, shapes, nodes
+        self.all = sweep.outputs
+        self.outputs = self.all.index_select(0, nodes)
+
+    def push(self, v: Tensor) -> Tensor:
+        """J v, with J the Jacobian of the training nodes' outputs."""
+        return self._sweep.push(split(self._shapes, v)).index_select(0, self._nodes)
+
+    def pull(self, u: Tensor) -> Tensor:
+        """Jᵀ u."""
+        everywhere = torch.zeros_like(self.all).index_copy_(0, self._nodes, u)
+        found = self._sweep.pull(everywhere)
+        return torch.cat([found[name].reshape(-1) for name in self._shapes])
+
+
+@dataclass(frozen=True)
+class Sweeper:
+    """A written-out model on a graph, with the training nodes and their loss.
+
+    Attributes:
+        way: How the model is evaluated.
+        shapes: Of its parameters, by name.
+        nodes: The training nodes.
+        targets: Their labels.
+        loss: Per-node loss.
+    """
+
+    way: Way
+    shapes: Mapping[str, Size]
+    nodes: Tensor
+    targets: Tensor
+    loss: Loss
+
+    def at(self, theta: Tensor) -> Swept:
+        """Evaluate the model at θ."""
+        with torch.no_grad():
+            return Swept(self.way(split(self.shapes, theta.detach())), self.shapes, self.nodes)
+
+    def look(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """Outputs of all nodes, losses of the training nodes and the gradient of their sum."""
+        with torch.no_grad():
+            swept = self.at(theta)
+            losses, slope = with_slope(self.loss, swept.outputs, self.targets)
+            if losses.shape != self.nodes.shape:
+                raise ModelError("the loss must give one number for each node")
+            return swept.all, losses, swept.pull(slope)
+
+    def record(self, theta: Tensor) -> tuple[Function, str]:
+        """A look recorded for this graph and for all that share its pattern; where that cannot be, as it is."""
+        staged = Sweeper(self.way.staged(), self.shapes, self.nodes, self.targets, self.loss)
+        found, whether = record(staged.look, theta)
+        if whether != "yes":
+            return found, whether
+        self.way.matrix.pattern.recording = recording = _Recording(staged, found, self.way.matrix)
+        return recording.on(self.way.matrix), whether
+
+    def borrowed(self) -> Function | None:
+        """A look that was recorded for another graph of the same pattern, with everything else the same."""
+        known = self.way.matrix.pattern.recording
+        return known.on(self.way.matrix) if isinstance(known, _Recording) and known.serves(self) else None
+
+
+@dataclass
+class _Recording:
+    """A look that was recorded on a matrix of its own, which takes the values of whichever graph is asked for."""
+
+    staged: Sweeper
+    replay: Function
+    loaded: Matrix
+
+    def serves(self, other: Sweeper) -> bool:
+        mine = self.staged
+        return (
+            mine.way.like(other.way)
+            and mine.shapes == other.shapes
+            and mine.nodes is other.nodes
+            and mine.targets is other.targets
+            and mine.loss is other.loss
+        )
+
+    def on(self, matrix: Matrix) -> Function:
+        """The look on one of the graphs."""
+
+        def look(theta: Tensor) -> tuple[Tensor, ...]:
+            if self.loaded is not matrix:
+                self.staged.way.matrix.load(matrix)
+                self.loaded = matrix
+            return self.replay(theta)
+
+        return look

@@ -1,0 +1,224 @@
+"""What forgetting would do and what it would cost, without doing it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from unweave.certificate.bound import most_passes
+from unweave.curvature.prepared import WORN
+from unweave.graph.view import GraphView
+from unweave.methods import Expected, Method
+from unweave.methods.problem import meter_for
+from unweave.methods.registry import make
+from unweave.objective.parts.blocks import Blocks
+from unweave.receipt.receipt import describe_graph, describe_region, describe_removed, describe_traces
+from unweave.receipt.traces import STATES, Trace
+from unweave.request import Request
+from unweave.run.forget import asked
+from unweave.training.checkpoints import Checkpoint
+from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of
+
+if TYPE_CHECKING:
+    from unweave.run.run import Run
+
+__all__ = ["Plan", "plan"]
+
+LATER = "one prepared step from the neighbourhood of what goes, left unverified"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What :meth:`unweave.Run.forget` would do with a request. ``str(plan)`` is for people, ``to_dict`` for machines.
+
+    The request and the method were checked as they would be then, for the price of a few passes over the graph.
+
+    Attributes:
+        request: The request in canonical form.
+        removed: How many nodes, edges, feature rows and labels would go.
+        graph: Size of the graph and of its training set, before and after.
+        region: The nodes whose prediction can change.
+        method: Name and options.
+        how: What the method would do, in words.
+        at_minimum: Whether training ended at a minimum; ``None`` for a run that was not prepared.
+        passes: Sweeps over the graph that the receipt would tell of, ``least`` and ``most`` (``None`` where not known),
+            and ``about`` where the first training tells how many.
+        preparing: About how many more for computing the prepared state anew, by what it took before.
+        retraining: Sweeps that training takes; ``None`` where not known.
+        remembers: What else would be purged, rewritten or kept, as in the receipt.
+        first: What would be done before.
+        warnings: What the reader should know.
+    """
+
+    request: dict[str, Any]
+    removed: dict[str, int]
+    graph: dict[str, Any]
+    region: dict[str, Any]
+    method: dict[str, Any]
+    how: str
+    at_minimum: bool | None
+    passes: dict[str, float | None]
+    preparing: float
+    retraining: float | None
+    remembers: list[Trace]
+    first: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> tuple[float, float | None] | None:
+        """All passes, with those for preparing, as a share of a retraining, at least and at most, where it is known."""
+        least, most = self.passes["least"], self.passes["most"] or self.passes["about"]
+        if self.retraining is None or least is None:
+            return None
+        low, high = (None if n is None else (n + self.preparing) / self.retraining for n in (least, most))
+        assert low is not None
+        return low, high
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as a JSON document."""
+        return {"format": "unweave-plan-1", **asdict(self), "share": None if self.share is None else list(self.share)}
+
+    def __str__(self) -> str:
+        where: dict[bool | None, str] = {
+            True: "training ended at a minimum",
+            False: "training did not end at a minimum",
+            None: "whether training ended at a minimum is not known; prepare tells",
+        }
+        lines = [
+            ("Asked", f"{Request.from_dict(self.request).describe()}; nothing was changed or written"),
+            ("Would go", describe_removed(self.removed)),
+            ("Graph", describe_graph(self.graph)),
+            ("Affected", describe_region(self.region)),
+            ("Method", str(self.method["name"]) + (f": {self.how}" if self.how else "")),
+            ("Model", where[self.at_minimum]),
+            ("Cost", self._cost()),
+            *describe_traces(self.remembers),
+            *((("First" if i == 0 else ""), text) for i, text in enumerate(self.first)),
+            *((("Warning" if i == 0 else ""), text) for i, text in enumerate(self.warnings)),
+        ]
+        return "\n".join(f"{title:<11}{text}" for title, text in lines)
+
+    def _cost(self) -> str:
+        least, most, about = (self.passes[key] for key in ("least", "most", "about"))
+        if most is not None:
+            text = f"{least:.3g} passes" if least == most else f"{least:.3g} to {most:.3g} passes"
+        elif about is not None:
+            text = f"about {about:.4g} passes (at least {least:.3g})"
+        else:
+            text = f"at least {least:.3g} passes, how many more is not known"
+        text += f", and about {self.preparing:.3g} to prepare anew" if self.preparing else ""
+        if self.share is None:
+            return f"{text}; what a retraining takes is not known"
+        low, high = self.share
+        ends = f"at least {low:.1%}" if high is None else f"{high:.1%}" if low == high else f"{low:.1%} to {high:.1%}"
+        return f"{text}; {ends} of a retraining ({self.retraining:.4g} passes)"
+
+
+def plan(
+    run: "Run",
+    request: Request,
+    method: str | Method | None,
+    *,
+    allow_class_loss: bool,
+    defer: bool,
+    memory_mib: float | None,
+    purge: bool,
+    options: Mapping[str, Any],
+) -> Plan:
+    """What a run would do with a request; see :meth:`unweave.Run.plan`."""
+    request, method, note = asked(run, request, method, options, defer=defer, purge=purge)
+    first = [note] if note else []
+    if run.pending and not defer:
+        some = "1 request that is" if run.pending == 1 else f"{run.pending} requests that are"
+        first.append(f"{some} pending would be verified, by one look at the whole graph")
+        run = run._verified(memory_mib)
+    given = run._ready_for(method) | dict(options)
+    how = make(method, given, run.recipe)
+    worn = not defer and "prepared" in given and run._worn > WORN
+    if worn:
+        first.append("the prepared state would be computed anew, as a fifth of the graph went since")
+    if defer:
+        facts, expected, limits = _deferred(run, request, how, allow_class_loss, memory_mib)
+    else:
+        facts, expected, limits = _posed(run, request, how, allow_class_loss, memory_mib)
+    polish = run.metrics.get("polish_passes") if run.recipe.forgettable else 0
+    least, most = limits[0], None if worn or math.isinf(limits[1]) else limits[1]
+    about = least + polish if expected.polishes and polish is not None else None
+    again = worn + (purge and run.prepared is not None)
+    prepared, certified = run.prepared, run.recipe.certify is not None
+    return Plan(
+        **facts,
+        how=expected.how,
+        at_minimum=certified or None if prepared is None else prepared.at_minimum,
+        passes={"least": least, "most": most, "about": about},
+        preparing=again * prepared.passes if prepared is not None else 0,
+        retraining=None if polish is None or certified else 2 * run.recipe.epochs + polish,
+        remembers=run._traces(*_after(run, expected.checkpoints, anew=expected.anew, purge=purge)),
+        first=first,
+    )
+
+
+def _posed(
+    run: "Run", request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
+    """The problem that the request poses, and what the method says of it."""
+    decay, graph = run.recipe.weight_decay, run.graph
+    check_kinds(how, decay, run.recipe, None, defer=False, bounded=memory_mib is not None)
+    meter = meter_for(run.model, graph.base if isinstance(graph, GraphView) else graph, request)
+    with torch.enable_grad():
+        problem, region, notes = pose_for(
+            run.model,
+            graph,
+            request,
+            how,
+            None,
+            memory_mib,
+            weight_decay=decay,
+            loss=run.loss,
+            forward=run.forward,
+            seed=run.recipe.seed,
+            allow_class_loss=allow_class_loss,
+            meter=meter,
+        )
+        spent = meter.passes
+        expected = how.expect(problem)
+    look = 2 if how.local else 1
+    least = spent + expected.least + (0 if expected.settled else look)
+    most = spent + look + (math.inf if expected.most is None else expected.most) + most_passes(problem.remaining)
+    if isinstance(problem.remaining, Blocks):
+        least, most = spent, math.inf  # a sweep in blocks is more than one
+    facts = {
+        "request": problem.removal.request.to_dict(),
+        "removed": problem.removal.counts,
+        "graph": graph_of(region, problem),
+        "region": region_of(region, problem),
+        "method": {"name": how.name, "options": options_of(how)},
+        "warnings": notes,
+    }
+    return facts, expected, (math.floor(least), most if math.isinf(most) else math.ceil(most))
+
+
+def _deferred(
+    run: "Run", request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
+    """A deferred request is so cheap that it is carried out to see what it would do."""
+    told = run._unlearn(request, how, allow_class_loss=allow_class_loss, defer=True, memory_mib=memory_mib).receipt
+    facts = {key: getattr(told, key) for key in ("request", "removed", "graph", "region", "method", "warnings")}
+    return facts, Expected(LATER), (told.passes, told.passes)
+
+
+def _after(
+    run: "Run", checkpoints: tuple[Checkpoint, ...] | None, *, anew: bool, purge: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The parts of a run as they would be, and how those come about that would be made anew."""
+    parts: dict[str, Any] = {part.field: getattr(run, part.field) for part in STATES}
+    parts["checkpoints"] = parts["checkpoints"] if checkpoints is None else checkpoints
+    fresh = {"checkpoints": "training begins anew on the remaining graph"} if anew else {}
+    for part in STATES if purge else ():
+        if part.anew and parts[part.field]:
+            fresh[part.field] = "computed anew on the remaining graph"
+        elif part.field not in fresh:
+            parts[part.field] = None
+    return parts, fresh

@@ -1,0 +1,105 @@
+"""Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.errors import DataError, ModelError
+from unweave.graph.draw import draw
+from unweave.objective.losses import cross_entropy
+from unweave.objective.scores import closed, gap, log_probabilities
+from unweave.run.run import Run
+
+__all__ = ["Rehearsal", "rehearse"]
+
+GOOD, PARTLY = 0.9, 0.5
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a rehearsed deletion showed.
+
+    Attributes:
+        forget: What was drawn and forgotten.
+        gap_closed: Of the gap to the model retrained with the same seed, what ``gif`` closed: 0 as doing nothing, 1
+            that very model. ``None`` where the deletion changes nothing.
+        other_seed: The same for a model retrained from another seed: how far seeds agree on what remains.
+        cost: Seconds of ``gif`` / seconds of retraining.
+        retrain_seconds: What retraining took.
+        forgettable: Whether the run was trained to a minimum already.
+    """
+
+    forget: str
+    gap_closed: float | None
+    other_seed: float | None
+    cost: float
+    retrain_seconds: float
+    forgettable: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """What to do about it, in a sentence."""
+        if self.gap_closed is None:
+            return "this deletion changes nothing; rehearse a larger one"
+        if self.gap_closed >= GOOD:
+            return "this model can forget: requests like this one need no retraining"
+        remedy = "with more weight decay (1e-2 or 3e-2)" if self.forgettable else "with forgettable=True"
+        if self.gap_closed >= PARTLY:
+            return (
+                f"this model forgets in part: train it {remedy}, or retrain where a request must be forgotten entirely"
+            )
+        return f"this model cannot forget requests like this one: retrain for them, or train it {remedy}"
+
+
+def rehearse(
+    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: Callable[[nn.Module, Data], object] | None = None
+) -> Rehearsal:
+    """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
+
+    It costs two retrainings, and leaves the run as it is.
+
+    Args:
+        run: A model with its graph and recipe.
+        forget: Random request, e.g. ``"edges:0.05"``.
+        seed: Of the request.
+        trainer: Your own training, as ``retrain`` takes it; it must draw from torch's generator, not set its own seed.
+            A model trained elsewhere comes as ``Run(model, data, Recipe(weight_decay=…), {}, prepared=…)``.
+    """
+    if not isinstance(run, Run):
+        raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
+    if seed < 0:
+        raise DataError(f"seed must be at least 0, got {seed}")
+    if run.loss is not cross_entropy:
+        raise ModelError(
+            "only class probabilities can be compared in a rehearsal; retrain and compare outputs yourself"
+        )
+    request = draw(forget, run.data, seed=seed)
+    done = run.forget(request, allow_class_loss=True)
+
+    options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
+
+    def retrain(seed: int) -> Run:
+        from_seed = replace(run, recipe=replace(run.recipe, seed=seed), prepared=None)
+        return from_seed.forget(request, "retrain", allow_class_loss=True, **options)
+
+    reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)
+    remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
+    remaining[list(request.nodes)] = False
+    target = log_probabilities(reference.model, reference.data, run.forward)
+    distances = [
+        gap(target, log_probabilities(model, reference.data, run.forward), remaining)
+        for model in (run.model, done.model, other.model)
+    ]
+    spent = reference.receipts[-1].seconds["forget"]
+    return Rehearsal(
+        forget=forget,
+        gap_closed=closed(distances[1], distances[0]),
+        other_seed=closed(distances[2], distances[0]),
+        cost=done.receipts[-1].seconds["total"] / spent,
+        retrain_seconds=spent,
+        forgettable=run.recipe.forgettable,
+    )

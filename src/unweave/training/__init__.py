@@ -1,0 +1,1 @@
+"""How a model was trained: recipe, optimiser, checkpoints, the end at a minimum. Uses certificate and below."""

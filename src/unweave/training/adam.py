@@ -1,0 +1,222 @@
+"""The optimiser loop: full-batch Adam, nothing else inside, so that retraining is as fast as it can be.
+
+:class:`Adam` is the built-in :class:`~unweave.training.checkpoints.Trainer`, the same loop from a state to a state.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave._core.cost import Meter
+from unweave.certificate.gaussian import check_promise
+from unweave.errors import DivergenceError, MethodError, ModelError
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Forward, Objective, trained
+from unweave.training.checkpoints import Checkpoint
+
+__all__ = ["Adam", "Progress", "Recipe", "fit", "reinitialise", "seeded"]
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: Adam on the mean loss of the training nodes.
+
+    Attributes:
+        seed: Decides the initial weights and the dropout stream.
+        epochs: Full-batch epochs.
+        lr: Learning rate.
+        weight_decay: Adam's ``weight_decay``, on every parameter.
+        forgettable: Whether training ends at a minimum of the objective (:mod:`unweave.training.polish`).
+        certify: (ε, δ) of a model trained for certified removal (:mod:`unweave.certificate.release`). It is trained
+            to the minimum whatever seed, epochs and learning rate are.
+    """
+
+    seed: int = 0
+    epochs: int = 100
+    lr: float = 0.01
+    weight_decay: float = 1e-4
+    forgettable: bool = False
+    certify: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.certify is not None:
+            object.__setattr__(self, "certify", check_promise(*self.certify))
+        if not (self.epochs >= 1 and 0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
+            raise ModelError(f"epochs and lr must be positive and weight_decay at least 0, got {self}")
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Run the block with torch's generators of the CPU and of one device seeded, and give the caller's back after."""
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.default_generator.manual_seed(
+            seed
+        )  # torch.manual_seed would seed every device, also those not given back
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def reinitialise(model: nn.Module) -> None:
+    """Draw new initial weights by the modules' own ``reset_parameters``, from torch's generator.
+
+    Every parameter that is trained is spoiled first, so that one which nobody resets is noticed instead of carried
+    over. Frozen ones stay what they are.
+
+    Raises:
+        ModelError: A parameter was not drawn anew; the model is as it was then.
+    """
+    kept = {parameter: parameter.detach().clone() for parameter in model.parameters()}
+    spoil(model)
+    _reset(model)
+    try:
+        refuse_spoilt(model, "add reset_parameters() to the module that holds it, or pass trainer= to method='retrain'")
+    except ModelError:
+        _restore(kept)
+        raise
+    _restore({parameter: value for parameter, value in kept.items() if not parameter.requires_grad})
+
+
+def _restore(kept: dict[nn.Parameter, Tensor]) -> None:
+    with torch.no_grad():
+        for parameter, value in kept.items():
+            parameter.copy_(value)
+
+
+def spoil(model: nn.Module) -> None:
+    """Fill every parameter that is trained with NaN."""
+    with torch.no_grad():
+        for parameter in trained(model).values():
+            parameter.fill_(torch.nan)
+
+
+def refuse_spoilt(model: nn.Module, advice: str) -> None:
+    """Raise when a parameter still holds what :func:`spoil` put there."""
+    for name, parameter in trained(model).items():
+        if bool(torch.isnan(parameter).any()):
+            raise ModelError(f"parameter {name!r} was not drawn anew, so training would not be from scratch; {advice}")
+
+
+def _reset(module: nn.Module) -> None:
+    """Reset a module, or its children where it cannot; message passing resets only what is its own."""
+    for child in module.children():
+        _reset(child)
+    reset = getattr(module, "reset_parameters", None)
+    if callable(reset):
+        reset()
+
+
+def fit(
+    model: nn.Module,
+    objective: Objective,
+    *,
+    lr: float,
+    epochs: int | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Train ``model`` in place and return the epochs done.
+
+    Args:
+        model: Starts from the weights it has.
+        objective: Graph, training nodes, loss and weight decay.
+        lr: Learning rate of Adam.
+        epochs: Stop after so many.
+        seconds: Stop after so long, after at least one epoch.
+        progress: Called with (done, epochs) after each epoch.
+    """
+    return _descend(model, objective, _adam(model, objective, lr), epochs=epochs, seconds=seconds, progress=progress)
+
+
+@dataclass(frozen=True, eq=False)
+class Adam:
+    """The built-in trainer, from a state to a state: full-batch Adam on the mean loss of the training nodes.
+
+    Attributes:
+        lr: Learning rate.
+        decay: Weight decay per parameter.
+        loss: Per-node loss.
+        forward: How the module is called.
+        meter: Where passes are counted.
+        progress: Called with (epochs done, until) after each.
+    """
+
+    lr: float
+    decay: Tensor
+    loss: Loss
+    forward: Forward
+    meter: Meter
+    progress: Progress | None = None
+
+    def __call__(self, model: nn.Module, data: Data, start: Checkpoint | None, until: int, /) -> Checkpoint:
+        """Train ``model`` in place; see :class:`~unweave.training.checkpoints.Trainer`."""
+        if start is None:
+            reinitialise(model)
+        objective = Objective(model, data, self.loss, self.decay, self.forward, self.meter)
+        optimiser = _adam(model, objective, self.lr)
+        asked = _settings(optimiser)
+        if start is not None:
+            start.restore(model, optimiser)
+        if _settings(optimiser) != asked:
+            raise MethodError(
+                f"the checkpoint was made with (learning rate, weight decay) {_settings(optimiser)}, not {asked}; "
+                "give the recipe= and weight_decay= of that training"
+            )
+        before = 0 if start is None else start.epoch
+        progress = self.progress
+        tell = None if progress is None else lambda done, _: progress(before + done, until)
+        _descend(model, objective, optimiser, epochs=until - before, progress=tell)
+        return Checkpoint.take(until, model, optimiser)
+
+
+def _adam(model: nn.Module, objective: Objective, lr: float) -> torch.optim.Adam:
+    groups: dict[float, list[nn.Parameter]] = {}
+    offset = 0
+    for parameter in trained(model).values():
+        groups.setdefault(float(objective.decay[offset]), []).append(parameter)
+        offset += parameter.numel()
+    return torch.optim.Adam([{"params": p, "weight_decay": w} for w, p in groups.items()], lr=lr)
+
+
+def _settings(optimiser: torch.optim.Optimizer) -> list[tuple[float, ...]]:
+    """Learning rate and weight decay of each group, to the digits that a parameter has."""
+    return [tuple(float(f"{group[key]:.6g}") for key in ("lr", "weight_decay")) for group in optimiser.param_groups]
+
+
+def _descend(
+    model: nn.Module,
+    objective: Objective,
+    optimiser: torch.optim.Optimizer,
+    *,
+    epochs: int | None = None,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> int:
+    model.train()
+    start, done = perf_counter(), 0
+    loss = torch.zeros(())
+    while (epochs is None or done < epochs) and (not done or seconds is None or perf_counter() - start < seconds):
+        optimiser.zero_grad()
+        loss = objective.training_loss(model)
+        torch.autograd.backward(loss)
+        optimiser.step()
+        done += 1
+        if progress is not None:
+            progress(done, epochs or done)
+        if seconds is not None and objective.meter.device.type == "cuda":
+            torch.cuda.synchronize(objective.meter.device)
+    model.eval()
+    if not torch.isfinite(loss):
+        lr = optimiser.param_groups[0]["lr"]
+        raise DivergenceError(f"training gave a loss that is not finite after {done} epochs; lower lr={lr}")
+    return done

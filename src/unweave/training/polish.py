@@ -1,0 +1,155 @@
+"""Bring a trained model to a minimum of its objective, so that it can forget.
+
+The theory of influence assumes that training ended at a minimum. Dropout, early stopping and a tiny weight decay leave
+a point whose gradient is large and whose place is mostly luck; then an influence step cannot reproduce retraining,
+because retraining itself is luck. At a minimum different seeds agree on the function, and a few quasi-Newton steps
+on the remaining graph do what retraining would.
+"""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.curvature.prepared import Prepared, checked_objective, prepare_objective
+from unweave.curvature.products import GaussNewton
+from unweave.curvature.solvers import krylov, minimise, random_like
+from unweave.errors import ModelError
+from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, WeightDecay, call, flatten, load_flat
+from unweave.objective.running_stats import refresh
+from unweave.objective.scores import score
+from unweave.training.adam import Progress
+
+__all__ = ["POLISH", "Polished", "polish", "polish_objective", "refuse_no_decay"]
+
+REFRESH = 60
+"""Evaluations after which the curvature is computed anew."""
+
+POLISH = 300
+"""Evaluations that a polish may take."""
+
+PRODUCTS = 40
+"""Curvature products for each refresh."""
+
+LOST = 0.01
+TOLERANCE = 1e-4
+"""Share of the first gradient at which the polish is done."""
+
+
+@dataclass(frozen=True)
+class Polished:
+    """A model at a minimum.
+
+    Attributes:
+        model: A new model; the caller's is untouched.
+        prepared: The state that makes its requests cheap.
+        warnings: What the user should know.
+        report: Gradient norms before and after, :attr:`Prepared.stationarity`, the smallest curvature met along a
+            step, F1 before and after on the masks there are, gradients, curvature products and passes spent.
+    """
+
+    model: nn.Module
+    prepared: Prepared
+    report: dict[str, Any]
+    warnings: tuple[str, ...] = ()
+
+
+def polish(
+    model: nn.Module,
+    data: Data,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss = cross_entropy,
+    forward: Forward = call,
+    evaluations: int = POLISH,
+    progress: Progress | None = None,
+) -> Polished:
+    """Minimise L0 in eval mode from where training ended, by prepared quasi-Newton steps.
+
+    Args:
+        model: The trained module.
+        data: The graph it was trained on.
+        weight_decay: What it was trained with; above 0, or the minimum may lie at infinity.
+        loss: Per-node loss it was trained with.
+        forward: How to call it.
+        evaluations: At most so many gradients.
+        progress: Called with (evaluations done, evaluations).
+    """
+    own = copy.deepcopy(model)
+    objective = checked_objective(own, data, weight_decay, loss, forward)
+    refuse_no_decay(objective)
+    report = polish_objective(objective, evaluations=evaluations, progress=progress)
+    prepared = prepare_objective(objective, flatten(own))
+    scores = score(own, data, loss, forward)
+    scores |= {f"{key}_before": value for key, value in score(copy.deepcopy(model), data, loss, forward).items()}
+    return Polished(own, prepared, report | {"stationarity": prepared.stationarity} | scores, _warn(prepared, scores))
+
+
+def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
+    warnings = []
+    if not prepared.at_minimum:
+        warnings.append(f"no minimum was reached ({prepared.stationarity:.2g} of the objective is left to gain)")
+    before, after = scores.get("val_f1_before"), scores.get("val_f1")
+    if before is not None and after is not None and after < before - LOST:
+        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay (1e-2)")
+    return tuple(warnings)
+
+
+def refuse_no_decay(objective: Objective) -> None:
+    """Without weight decay the minimum may lie at infinity, and there are flat directions to drift along."""
+    if not bool(objective.decay.any()):
+        raise ModelError("a model can be brought to a minimum only with weight_decay above 0; train it with some")
+
+
+def polish_objective(objective: Objective, *, evaluations: int, progress: Progress | None = None) -> dict[str, Any]:
+    """Minimise an objective in place, from the parameters its module holds; returns what was reached and spent.
+
+    Running statistics follow the parameters: they are taken anew whenever the curvature is.
+    """
+    passes = objective.meter.passes
+    refresh(objective.model.eval(), objective.data, objective.forward)
+    theta = flatten(objective.model)
+    value, gradient = objective.evaluate(theta)
+    before, first = value, float(gradient.norm())
+    objective.record(theta)
+    tolerance = TOLERANCE * first
+    spent = products = 0
+    smallest: float | None = None
+    while spent < evaluations and float(gradient.norm()) > tolerance:
+        operator = GaussNewton(objective.at(theta))
+        operator.record()
+        space = krylov(operator, random_like(theta), products=PRODUCTS)
+        curvature, products = space.low_rank(), products + space.products
+        del operator
+        theta, found = minimise(
+            objective.evaluate,
+            theta,
+            value,
+            gradient,
+            curvature.solve,
+            evaluations=min(REFRESH, evaluations - spent),
+            tolerance=tolerance,
+        )
+        spent += found.evaluations
+        load_flat(objective.model, theta)
+        refresh(objective.model, objective.data, objective.forward)
+        met = found.smallest_curvature
+        smallest = met if smallest is None else smallest if met is None else min(smallest, met)
+        value, gradient = objective.evaluate(theta)
+        if progress is not None:
+            progress(spent, evaluations)
+        if not found.steps:
+            break
+    return {
+        "gradient_norm": float(gradient.norm()),
+        "gradient_norm_before": first,
+        "objective": value,
+        "objective_before": before,
+        "smallest_curvature": smallest,
+        "evaluations": spent,
+        "products": products,
+        "passes": objective.meter.passes - passes,
+    }

@@ -1,0 +1,209 @@
+"""Killed at any point, a process leaves a run that opens and verifies, and nothing that the next one does not clear."""
+
+import contextlib
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import unweave as uw
+from unweave.cli.app import app
+from unweave.objective.objective import flatten
+from unweave.run import folder
+from unweave.testing import small_graph
+
+SCRIPT = Path(__file__).parents[1] / "victims.py"
+KILLED = -9
+COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--purge", "--overwrite", "--out"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A run with all that a run can keep, the same after it forgot, and what became of those that were killed."""
+
+    old: Path
+    new: Path
+    ends: dict[str, list[int]]
+    place: Path
+
+    def left(self, what: str) -> list[tuple[int, Path]]:
+        """How each victim ended, and the run it worked on."""
+        return [(end, self.place / what / f"{n}" / "run") for n, end in enumerate(self.ends[what], start=1)]
+
+
+def opened(path: Path) -> uw.Run:
+    return uw.Run.open(path, data=small_graph())
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Everybody is killed by one process, which has to import torch only once."""
+    place = tmp_path_factory.mktemp("deaths")
+    data = small_graph()
+    run = uw.train(uw.models.GCN(8, 3, hidden=4), data, seed=1, epochs=10, checkpoints=(0.5,)).prepare()
+    old, new = run.save(place / "old"), run.forget(uw.draw("nodes:0.1", data)).save(place / "new")
+    demo = uw.load("demo", seed=1)
+    model = uw.models.SGC(demo.num_features, demo.num_classes)
+    fresh = uw.train(model, demo, seed=1, epochs=10, checkpoints=(0.5,)).prepare().save(place / "fresh")
+    chance = random.Random(0)
+    plan: dict[str, dict[str, Any]] = {
+        "in place": {"save": str(new), "over": str(old), "exchange": True},
+        "without exchange": {"save": str(new), "over": str(old), "exchange": False},
+        "anew": {"save": str(new), "over": None, "exchange": True},
+        **{
+            f"forget {out}": {
+                "arguments": [*COMMAND, out],
+                "fresh": str(fresh),
+                "after": [1.1 * (part + chance.random()) / 5 for part in range(5)],
+            }
+            for out in ("run", "out")
+        },
+    }
+    for name, death in plan.items():
+        death["under"] = str(place / name)
+    (place / "plan.json").write_text(json.dumps(list(plan.values())))
+    command = [sys.executable, SCRIPT, place / "plan.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    ends = dict(zip(plan, json.loads(done.stdout), strict=True))
+    assert {end for found in ends.values() for end in found} <= {0, KILLED}, done.stderr
+    return Scene(old, new, ends, place)
+
+
+def whole(path: Path, scene: Scene) -> str:
+    """Which of the two runs is there, whole; nothing else lies beside it once it was opened."""
+    found = flatten(opened(path).verify().model)
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    (name,) = [run.name for run in (scene.old, scene.new) if torch.equal(flatten(opened(run).model), found)]
+    return name
+
+
+@pytest.mark.parametrize("how", ["in place", "without exchange"])
+def test_killed_at_every_point_of_a_write_in_place(scene: Scene, how: str) -> None:
+    ends, paths = zip(*scene.left(how), strict=True)
+    assert len(ends) > 40, "there are more points than files to write and to delete"
+    absent = [not path.exists() for path in paths]
+    left = [whole(path, scene) for path in paths]
+    switch = left.index("new")
+    assert set(left[:switch]) == {"old"}
+    assert set(left[switch:]) == {"new"}
+    assert ends[switch] == KILLED, "the last thing done is to delete the old run"
+    assert sum(absent) == (how == "without exchange"), "no run in place: hit, or there is no such moment"
+
+
+def test_killed_at_every_point_of_a_first_write(scene: Scene) -> None:
+    found = scene.left("anew")
+    assert len(found) > 15
+    for end, path in found:
+        if end == 0 or path.exists():
+            assert whole(path, scene) == "new"
+            continue
+        with pytest.raises(uw.RunError, match="is not a run"):
+            opened(path)
+        assert not list(path.parent.iterdir()), "what was left is gone"
+
+
+@pytest.mark.parametrize("out", ["run", "out"])
+def test_the_command_killed_at_random_times(scene: Scene, out: str) -> None:
+    left = scene.left(f"forget {out}")
+    assert KILLED in [end for end, _ in left]
+    for end, path in left:
+        run = uw.Run.open(path)
+        run.verify()
+        assert len(run.receipts) <= (out == "run")
+        if (there := path.with_name("out")).exists() or (out == "out" and end == 0):
+            assert len(uw.Run.open(there).verify().receipts) == 1
+
+
+def test_a_killed_command_can_be_given_again(scene: Scene) -> None:
+    """The last victim, whenever it was killed."""
+    _, path = scene.left("forget out")[-1]
+    with contextlib.chdir(path.parent):
+        done = CliRunner().invoke(app, [*COMMAND, "out"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    assert {p.name for p in path.parent.iterdir()} == {"run", "out"}
+
+
+def test_what_a_living_process_writes_is_left_alone(scene: Scene, tmp_path: Path) -> None:
+    old = scene.old
+    path = tmp_path / "run"
+    shutil.copytree(old, path)
+    work = folder._workshop(path)
+    with folder._held(work) as alone:
+        assert alone
+        opened(path)
+        assert work.exists(), "its writer is at work"
+    opened(path)
+    assert not work.exists(), "its writer is gone"
+
+
+def test_other_folders_beside_a_run_are_left_alone(scene: Scene, tmp_path: Path) -> None:
+    old = scene.old
+    path = tmp_path / "run"
+    shutil.copytree(old, path)
+    others = [".run.settings", ".run.unweave-notes", ".run.b.unweave-12345678", ".other.unweave-12345678"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / ".run.unweave-12345678").write_text("a file of that name")
+    opened(path).save(path, overwrite=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"run", *others, ".run.unweave-12345678"}
+
+
+def test_a_run_that_was_deleted_does_not_come_back(scene: Scene, tmp_path: Path) -> None:
+    """Killed while the old run was deleted, and the new one deleted by hand: what is left of the old is no run."""
+    old = scene.old
+    work = folder._workshop(tmp_path / "run")
+    shutil.copytree(old, work / "old")
+    with pytest.raises(uw.RunError, match="not a run"):
+        opened(tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_link_stays_a_link(scene: Scene, tmp_path: Path) -> None:
+    old, new = scene.old, scene.new
+    shutil.copytree(old, tmp_path / "there")
+    (tmp_path / "link").symlink_to("there")
+    opened(new).save(tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert torch.equal(flatten(opened(tmp_path / "there").model), flatten(opened(new).model))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_an_old_run_that_cannot_be_deleted_is_told_of(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = scene.old, scene.new
+    shutil.copytree(old, tmp_path / "run")
+
+    def refuse(path: Path) -> None:
+        raise OSError("not allowed")
+
+    monkeypatch.setattr(folder.shutil, "rmtree", refuse)
+    with pytest.raises(uw.RunError, match=r"was written, but .* delete .*\.run\.unweave-"):
+        opened(new).save(tmp_path / "run", overwrite=True)
+
+
+def test_a_move_that_fails_puts_the_old_run_back(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = scene.old, scene.new
+    path, rename = tmp_path / "run", Path.rename
+    shutil.copytree(old, path)
+    run = opened(new)
+
+    def fails(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError("not today")
+        return rename(self, target)
+
+    monkeypatch.setattr(folder, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(Path, "rename", fails)
+    with pytest.raises(uw.RunError, match="not today"):
+        run.save(path, overwrite=True)
+    assert whole(path, scene) == "old"

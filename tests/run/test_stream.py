@@ -1,0 +1,224 @@
+"""Requests one after another: mixed, overlapping, batched, interrupted; and what they leave is kept track of."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import unweave as uw
+from tests.killing import REQUESTS, kill_often
+from tests.methods.test_auto import CLOSED, COST, calibrated
+from tests.test_calibration import trained
+from unweave.methods.ladder.debt import Standing
+from unweave.methods.ladder.size import Shape
+from unweave.objective.objective import flatten
+from unweave.objective.scores import gap, log_probabilities
+from unweave.run.stream import outstanding
+from unweave.testing import small_graph
+
+
+@pytest.fixture(scope="module")
+def minimum() -> uw.Run:
+    data = small_graph(nodes=90)
+    return uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=30)
+
+
+def some(data: Data, count: int = 4) -> tuple[list[int], list[tuple[int, int]]]:
+    nodes = data.train_mask.nonzero().flatten().tolist()[:count]
+    edges = [(u, v) for u, v in data.edge_index.t().tolist() if u < v and u not in nodes and v not in nodes]
+    return nodes, edges[:count]
+
+
+def mixed(data: Data) -> list[uw.Request]:
+    nodes, edges = some(data)
+    return [
+        uw.Request(edges=edges[:2]),
+        uw.Request(nodes=nodes[:1], labels=nodes[1:2]),
+        uw.Request(features={nodes[2]: "all"}),
+        uw.Request(edges=edges[2:], features={nodes[3]: [0, 1]}),
+    ]
+
+
+def test_a_stream_is_its_requests_one_after_another(minimum: uw.Run) -> None:
+    requests = mixed(minimum.data)
+    seen: list[tuple[int, int]] = []
+    streamed = minimum.forget_all(requests, "gif", progress=lambda *at: seen.append(at))
+    run = minimum
+    for request in requests:
+        run = run.forget(request, "gif")
+    assert torch.equal(flatten(streamed.model), flatten(run.model))
+    assert len(streamed.receipts) == 4
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert streamed.verify() is streamed
+
+
+def test_a_batch_equals_its_parts_to_within_the_estimate(minimum: uw.Run) -> None:
+    ready = minimum.calibrate(12)
+    requests = mixed(ready.data)
+    parts, batch = (ready.forget_all(requests, at_least=0.9, batch=together) for together in (False, True))
+    assert len(batch.receipts) == 1
+    assert batch.receipts[0].removed["edges"] >= 4
+    assert torch.equal(parts.data.edge_index, batch.data.edge_index)
+    retrained = ready.forget(uw.Request.merged(requests), "retrain")
+    everyone = torch.ones(ready.data.num_nodes, dtype=torch.bool)
+    target, one, other, start = (
+        log_probabilities(run.model, retrained.data) for run in (retrained, parts, batch, ready)
+    )
+    apart, whole = gap(one, other, everyone), gap(target, start, everyone)
+    allowed = parts.standing.estimate.low
+    assert allowed is not None
+    assert apart / whole <= 1 - allowed
+    assert 1 - gap(target, one, everyone) / whole > 0.9
+    assert parts.standing.requests == 4
+    assert parts.standing.shape.size == pytest.approx(batch.standing.shape.size, rel=0.1)
+
+
+def test_what_went_before_is_left_out_and_said(minimum: uw.Run) -> None:
+    nodes, edges = some(minimum.data)
+    after = minimum.forget(uw.Request(edges=[edges[0]], features={nodes[2]: [0, 1]}), "gif")
+    u, v = edges[0]
+    again = after.forget(uw.Request(edges=[(v, u), edges[1]], features={nodes[2]: [1, 2]}), "gif")
+    receipt = again.receipts[-1]
+    assert receipt.request == {"edges": [list(edges[1])], "features": {str(nodes[2]): [2]}}
+    (note,) = [w for w in receipt.warnings if "earlier requests" in w]
+    assert "1 edge, features of 1 nodes already: left out" in note
+    neighbour = next(b for a, b in minimum.data.edge_index.t().tolist() if a == nodes[0])
+    alone = minimum.forget(uw.Request(nodes=[nodes[0]]), "gif")
+    later = alone.forget(uw.Request(nodes=nodes[:2], edges=[(nodes[0], neighbour)], labels=[nodes[0], nodes[3]]), "gif")
+    assert later.receipts[-1].request == {"nodes": [nodes[1]], "labels": [nodes[3]]}
+    with pytest.raises(uw.EmptyRequestError, match="which is all it names: nothing was done"):
+        alone.forget(uw.Request(labels=[nodes[0]]), "gif")
+
+
+def test_what_never_was_there_is_still_refused(minimum: uw.Run) -> None:
+    after = minimum.forget(uw.Request(nodes=[3]), "gif")
+    absent = next(
+        (0, n)
+        for n in range(1, 90)
+        if n != 3 and not bool(((after.data.edge_index[0] == 0) & (after.data.edge_index[1] == n)).any())
+    )
+    with pytest.raises(uw.RequestError, match="not in the graph"):
+        after.forget(uw.Request(edges=[absent]), "gif")
+    with pytest.raises(uw.RequestError, match="not in the graph"):
+        after.forget(uw.Request(nodes=[1000]), "gif")
+    with pytest.raises(uw.RequestError, match=r"request 2 of 2: edges: .* not in the graph"):
+        after.forget_all([uw.Request(nodes=[4]), uw.Request(edges=[absent])], "gif")
+    with pytest.raises(uw.RequestError, match="requests must be one"):
+        after.forget_all([], "gif")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (uw.Request(nodes=[1000]), "nodes: 1000 is not in the graph"),
+        (uw.Request(edges=[(0, 0)]), "edges: .* not in the graph"),
+        (uw.Request(features={1: [99]}), "column 99 of node 1 is out of range"),
+        (uw.Request(labels=[-1]), "labels: -1 is not in the graph"),
+        (uw.Request(edges=[(1, 2), (2, 1)]), "named in both directions"),
+    ],
+)
+def test_all_requests_are_checked_before_the_first_is_carried_out(
+    minimum: uw.Run, tmp_path: Path, wrong: uw.Request, says: str
+) -> None:
+    seen: list[object] = []
+    stream = [uw.Request(nodes=[4]), uw.Request(labels=[4]), wrong]
+    with pytest.raises(uw.RequestError, match="request 3 of 3: .*" + says):
+        minimum.forget_all(stream, "gif", out=tmp_path / "run", progress=lambda *at: seen.append(at))
+    assert not seen
+    assert not list(tmp_path.iterdir()), "nothing was carried out"
+
+
+def test_a_request_of_which_nothing_is_left_is_noted_in_a_stream(minimum: uw.Run, tmp_path: Path) -> None:
+    nodes, _ = some(minimum.data)
+    stream = [
+        uw.Request(nodes=nodes[:2]),
+        uw.Request(nodes=nodes[:1], labels=nodes[1:2]),
+        uw.Request(labels=nodes[2:3]),
+    ]
+    done = minimum.forget_all(stream, "gif", out=tmp_path / "run")
+    assert len(done.receipts) == 2
+    (note,) = [w for w in done.receipts[0].warnings if "nothing was done" in w]
+    assert stream[1].digest[:12] in note
+    opened = uw.Run.open(tmp_path / "run", model=uw.models.SGC(8, 3), data=small_graph(nodes=90)).verify()
+    assert len(opened.receipts) == 2
+    assert opened.forget_all(stream, "gif").receipts[0] == done.receipts[0], "said once"
+
+
+def test_a_directed_edge_is_another_one_than_its_reverse(minimum: uw.Run) -> None:
+    request = uw.Request(edges=[(1, 2)])
+    receipt = minimum.forget(uw.Request(nodes=[5]), "gif").receipts[-1]
+    earlier = replace(receipt, request={"edges": [[2, 1]]})
+    assert outstanding(request, [earlier])[0] is None
+    assert outstanding(request, [replace(earlier, graph=earlier.graph | {"undirected": False})]) == (request, "")
+
+
+def test_what_is_left_adds_up_until_the_ladder_climbs() -> None:
+    run = replace(trained().prepare(), calibration=calibrated(CLOSED | {"gif": 0.6}, COST))
+    edges = some(run.data)[1]
+    plain = run
+    for edge in edges[:2]:
+        plain = plain.forget(uw.Request(edges=[edge]), "gif")
+    assert plain.standing.unknown == 2
+    assert plain.standing.estimate.closed == 0
+    first = run.forget(uw.Request(edges=[edges[0]]), "auto", at_least=0.55)
+    assert first.receipts[-1].details["rung"] == "gif"
+    assert first.standing.requests == 1
+    assert 0.5 < first.standing.estimate.closed < 0.7
+    climbed = plain.forget(uw.Request(edges=[edges[2]]), "auto", at_least=0.55)
+    assert climbed.receipts[-1].details["rung"] == "replay(share=0.5)", "what is not known counts as not forgotten"
+    assert climbed.standing.unknown == 0
+    assert climbed.standing.requests == 3
+    assert "With 2 requests before it" in str(climbed.receipts[-1].verdict)
+    sure = climbed.forget(uw.Request(edges=[edges[3]]), "auto", at_least=0.97)
+    assert sure.receipts[-1].details["rung"] == "retrain"
+    assert sure.standing == Standing()
+    assert [c.epoch for c in sure.checkpoints] == [c.epoch for c in run.checkpoints], "it can replay as before"
+    assert plain.forget(uw.Request(edges=[edges[3]]), "retrain").standing == Standing()
+
+
+def test_standing_weighs_requests_by_their_size() -> None:
+    from unweave.receipt.estimate import Estimate  # noqa: PLC0415
+
+    found = (
+        Standing().after(Shape(edges=0.03), Estimate(0.9, 0.8, 1.0)).after(Shape(nodes=0.01), Estimate(0.5, 0.2, 0.6))
+    )
+    assert found.estimate.closed == pytest.approx(1 - (0.1 * 0.03 + 0.5 * 0.01) / 0.04)
+    assert found.estimate.low == pytest.approx(1 - (0.2 * 0.03 + 0.8 * 0.01) / 0.04)
+    anew = found.anew(Shape(edges=0.01), Estimate(0.7))
+    assert anew.estimate.closed == pytest.approx(0.7)
+    assert anew.estimate.low is None
+    assert Standing(**{**anew.to_dict(), "shape": Shape(**anew.to_dict()["shape"])}) == anew
+
+
+def test_requests_are_merged_and_read(tmp_path: Path) -> None:
+    one = uw.Request(nodes=[1], edges=[(2, 3)], features={4: [1], 5: "all"}, labels=[6])
+    two = uw.Request(nodes=[1, 2], edges=[(3, 2)], features={4: [0, 1], 5: [3]}, labels=[6])
+    both = uw.Request.merged([one, two], undirected=True)
+    assert both == uw.Request(nodes=[1, 2], edges=[(2, 3)], features={4: [0, 1], 5: "all"}, labels=[6])
+    assert len(uw.Request.merged([one, two]).edges) == 2
+    path = tmp_path / "requests.jsonl"
+    path.write_text(one.to_json() + "\n\n" + two.to_json() + "\n")
+    assert uw.Request.read_all(path) == [one, two]
+    path.write_text(one.to_json() + '\n{"nodes": 3}\n')
+    with pytest.raises(uw.RequestError, match="line 2: nodes must be a list"):
+        uw.Request.read_all(path)
+    path.write_text("\n")
+    with pytest.raises(uw.EmptyRequestError, match="holds no request"):
+        uw.Request.read_all(path)
+    (tmp_path / "one.json").write_text(json.dumps(one.to_dict()))
+    assert uw.Request.read_all(tmp_path / "one.json") == [one]
+
+
+def test_killed_at_any_point_a_stream_opens_verifies_and_goes_on(tmp_path: Path) -> None:
+    data = uw.load("demo")
+    run = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, epochs=20).prepare()
+    path = run.save(tmp_path / "run")
+    states = [state["receipts"] for state in kill_often("stream", path, 6)]
+    assert states == sorted(states)
+    assert states[-1] > 0
+    whole, resumed = run.forget_all(REQUESTS, "gif"), uw.Run.open(path).forget_all(REQUESTS, "gif", out=path)
+    assert [r.request for r in resumed.receipts] == [r.request for r in whole.receipts]
+    assert torch.allclose(flatten(resumed.model), flatten(whole.model), atol=1e-4)

@@ -1,0 +1,68 @@
+"""Training: repeatable, and without side effects on the caller's random numbers."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import SGConv
+
+import unweave as uw
+from unweave.objective.objective import flatten
+from unweave.testing import small_graph
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_the_generator_alone() -> None:
+    data = small_graph()
+    models = [uw.models.GCN(8, 3) for _ in range(3)]
+    state = torch.random.get_rng_state()
+    for model, seed in zip(models, (0, 0, 1), strict=True):
+        uw.train(model, data, seed=seed, epochs=5)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert torch.equal(flatten(models[0]), flatten(models[1]))
+    assert not torch.equal(flatten(models[0]), flatten(models[2]))
+
+
+@pytest.mark.parametrize("name", sorted(uw.models.MODELS))
+def test_built_in_models_learn(name: str) -> None:
+    data = uw.load("demo")
+    run = uw.train(uw.models.MODELS[name](data.num_features, data.num_classes), data, epochs=60)
+    assert run.metrics["test_f1"] > 0.8
+
+
+def test_sgc_is_the_convolution_of_the_paper() -> None:
+    """Â²XW: the same function as PyG's SGConv, which propagates the features instead."""
+    data = small_graph()
+    model, reference = uw.models.SGC(8, 3), SGConv(8, 3, K=2, bias=False)
+    reference.lin.weight.data = model.linear.weight.data
+    torch.testing.assert_close(model(data.x, data.edge_index), reference(data.x, data.edge_index))
+
+
+def test_progress_is_told() -> None:
+    seen: list[tuple[int, int]] = []
+    uw.train(uw.models.SGC(8, 3), small_graph(), epochs=3, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_module_that_cannot_start_afresh_is_refused() -> None:
+    class Bare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(8, 3))
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x @ self.weight
+
+    with pytest.raises(uw.ModelError, match="'weight' was not drawn anew"):
+        uw.train(Bare(), small_graph())
+
+
+def test_diverging_training_is_an_error() -> None:
+    with pytest.raises(uw.DivergenceError, match="lower lr"):
+        uw.train(uw.models.GIN(8, 3), small_graph(), lr=1e30, epochs=10)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"epochs": 0}, {"lr": 0.0}, {"lr": -1.0}, {"weight_decay": -1.0}, {"lr": float("nan")}]
+)
+def test_bad_recipes_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(uw.ModelError):
+        uw.train(uw.models.SGC(8, 3), small_graph(), **bad)  # type: ignore[arg-type]

@@ -1,0 +1,238 @@
+"""Models that can forget: trained to a minimum, prepared once, restarted on the remaining graph."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import unweave as uw
+from unweave.objective.objective import flatten
+from unweave.objective.running_stats import refresh
+from unweave.objective.scores import gap, log_probabilities
+from unweave.testing import small_graph
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return uw.load("demo", seed=0)
+
+
+@pytest.fixture(scope="module")
+def run(data: Data) -> uw.Run:
+    return uw.train(uw.models.GCN(data.num_features, data.num_classes), data, forgettable=True, weight_decay=3e-3)
+
+
+def closed(run: uw.Run, done: uw.Unlearned | uw.Run, retrained: uw.Run) -> float:
+    everyone = torch.ones(run.data.num_nodes, dtype=torch.bool)
+    target = log_probabilities(retrained.model, retrained.data)
+    nothing = gap(target, log_probabilities(run.model, retrained.data), everyone)
+    return 1 - gap(target, log_probabilities(done.model, retrained.data), everyone) / nothing
+
+
+def test_training_ends_at_a_minimum_and_keeps_its_quality(run: uw.Run) -> None:
+    assert run.prepared is not None
+    assert run.prepared.at_minimum
+    assert run.metrics["gradient_norm"] < 0.05 * run.metrics["gradient_norm_before_polish"]
+    assert run.metrics["val_f1"] >= run.metrics["val_f1_before_polish"] - 0.02
+    assert run.recipe.forgettable
+
+
+def test_ordinary_training_does_not_end_at_a_minimum(data: Data) -> None:
+    model = uw.models.GCN(data.num_features, data.num_classes)
+    uw.train(model, data)
+    assert not uw.prepare(model, data, weight_decay=1e-4).at_minimum
+
+
+def test_it_forgets_almost_as_if_retrained(run: uw.Run, data: Data) -> None:
+    """Demo graph, 5 % of the edges: measured +0.99 within 16 gradients; ordinary training gives about +0.45."""
+    request = uw.draw("edges:0.05", data)
+    retrained = run.forget(request, "retrain")
+    done = run.forget(request)
+    details = done.receipts[-1].details
+    assert details["objective"] == "L'"
+    assert details["prepared"] == "after training"
+    assert details["evaluations"] <= 16
+    assert closed(run, done, retrained) > 0.95
+    few = run.forget(request, "gif", steps=7)
+    assert few.receipts[-1].details["evaluations"] <= 8
+    assert closed(run, few, retrained) > 0.85
+
+
+def test_steps_without_preparation_say_what_they_cost(run: uw.Run, data: Data) -> None:
+    request = uw.draw("edges:0.05", data)
+    done = uw.unlearn(run.model, data, request, weight_decay=3e-3, steps=7)
+    assert done.receipt.details["prepared"].startswith("for this request, ")
+    assert done.receipt.residual_influence is not None
+    assert done.receipt.residual_influence < 0.3
+
+
+def test_converged_sgc_agrees_with_retraining_to_many_digits(data: Data) -> None:
+    double = data.clone()
+    double.x = data.x.double()
+    model = uw.models.SGC(data.num_features, data.num_classes).double()
+    run = uw.train(model, double, forgettable=True, weight_decay=1e-3)
+    request = uw.draw("edges:0.05", double)
+    once = run.forget(request, "gif", steps=300)
+    again = uw.polish(once.model, once.data, weight_decay=1e-3)
+    fresh = uw.models.SGC(data.num_features, data.num_classes).double()
+    target = uw.train(fresh, once.data, forgettable=True, weight_decay=1e-3, seed=5)
+    target_polished = uw.polish(target.model, once.data, weight_decay=1e-3)
+    assert float((flatten(once.model) - flatten(target_polished.model)).abs().max()) < 1e-6
+    assert again.report["gradient_norm"] <= 1e-6
+
+
+def test_polish_takes_a_model_of_ones_own_and_leaves_it_alone() -> None:
+    data = small_graph()
+    model = uw.models.GCN(8, 3, hidden=4)
+    uw.train(model, data, weight_decay=1e-2)
+    before = flatten(model).clone()
+    told: list[int] = []
+    done = uw.polish(model, data, weight_decay=1e-2, progress=lambda at, _: told.append(at))
+    assert torch.equal(flatten(model), before)
+    assert done.report["objective"] < done.report["objective_before"]
+    assert done.report["gradient_norm"] < done.report["gradient_norm_before"]
+    assert done.report["passes"] > 2 * done.report["evaluations"] > 0
+    assert done.report["products"] >= 40
+    assert {"val_f1", "val_f1_before", "test_f1", "test_f1_before", "smallest_curvature"} <= set(done.report)
+    assert told[-1] == done.report["evaluations"]
+    ready = uw.unlearn(done.model, data, uw.draw("edges:0.05", data), weight_decay=1e-2, prepared=done.prepared)
+    assert ready.receipt.method["name"] == "gif"
+
+
+def test_a_prepared_state_serves_only_its_own_model(run: uw.Run, data: Data) -> None:
+    other = uw.models.GCN(data.num_features, data.num_classes)
+    uw.train(other, data, epochs=3)
+    with pytest.raises(uw.MethodError, match="belongs to other parameters"):
+        uw.unlearn(other, data, uw.draw("edges:0.05", data), weight_decay=1e-4, prepared=run.prepared)
+
+
+def test_options_of_one_step_are_refused_with_several() -> None:
+    several = ({"damping": 1.0}, {"solver": "neumann", "scale": 9.0}, {"graph": "original"})
+    for options in (*several, {"curvature": "hessian"}):
+        with pytest.raises(uw.MethodError, match="belongs to one influence step"):
+            uw.methods.GIF(steps=3, **options)  # type: ignore[arg-type]
+    with pytest.raises(uw.MethodError, match="steps must be"):
+        uw.methods.GIF(steps=0)
+
+
+def test_an_option_of_the_single_step_asks_for_that_step(run: uw.Run, data: Data) -> None:
+    """A forgettable run must not swallow the damping it is given."""
+    receipt = run.forget(uw.draw("edges:0.05", data), damping=50.0).receipts[-1]
+    assert receipt.solve is not None
+    assert receipt.solve["settings"]["damping"] == 50.0
+
+
+def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp_path: Path) -> None:
+    again = uw.Run.open(run.save(tmp_path / "a"))
+    assert again.prepared is not None
+    assert run.prepared is not None
+    assert again.prepared.parameters == run.prepared.parameters
+    torch.testing.assert_close(again.prepared.curvature.vectors, run.prepared.curvature.vectors)
+    once = again.forget(uw.draw("edges:0.02", data))
+    twice = once.forget(uw.draw("nodes:0.02", once.data))
+    assert once.prepared is not None
+    assert once.prepared.age == 1
+    assert twice.receipts[-1].details["prepared"] == "after training, 1 request ago"
+
+
+def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(data: Data) -> None:
+    def train(decay: float | None) -> uw.Run:
+        model = uw.models.SGC(data.num_features, data.num_classes)
+        return uw.train(model, data, forgettable=True, weight_decay=decay)
+
+    chosen = train(None).recipe.weight_decay
+    tried = {decay: train(decay).metrics["val_f1"] for decay in (3e-2, 1e-2, 3e-3, 1e-3)}
+    best = max(tried.values())
+    error = (best * (1 - best) / int(data.val_mask.sum())) ** 0.5
+    if tried[1e-2] >= best - 0.75 * error:
+        assert chosen == 1e-2
+    else:
+        assert tried[chosen] == best
+
+
+def test_a_model_at_a_minimum_is_recognised_without_preparation(run: uw.Run, data: Data) -> None:
+    request = uw.draw("edges:0.05", data)
+    done = uw.unlearn(run.model, data, request, weight_decay=3e-3)
+    assert done.receipt.details["objective"] == "L'"
+    assert done.receipt.details["prepared"].startswith("for this request")
+    assert closed(run, done, run.forget(request, "retrain")) > 0.9
+
+
+def test_what_the_polish_reports(run: uw.Run) -> None:
+    assert run.prepared is not None
+    assert run.metrics["smallest_curvature"] > 0
+    assert run.prepared.bend > -0.01
+    assert run.metrics["stationarity"] < 2e-3
+
+
+@pytest.mark.parametrize("name", ["gat", "gin"])
+def test_gat_and_gin_have_a_form_that_can_forget(name: str, data: Data) -> None:
+    """Measured at weight decay 1e-2: GAT +0.99, where the usual form has +0.12, and GIN (demo graph) +0.97 and +0.6."""
+    data = small_graph(nodes=300) if name == "gat" else data
+    model = uw.models.build(name, data.num_features, data.num_classes, forgettable=True)
+    run = uw.train(model, data, forgettable=True, weight_decay=1e-2, epochs=40)
+    assert run.prepared is not None
+    assert run.prepared.at_minimum
+    request = uw.draw("edges:0.05", data)
+    assert closed(run, run.forget(request), run.forget(request, "retrain")) > 0.8
+
+
+def test_requests_of_a_single_edge_are_followed(run: uw.Run, data: Data) -> None:
+    """The pull of one edge may be smaller than the gradient that the polish left."""
+    pairs = data.edge_index[:, data.edge_index[0] < data.edge_index[1]].t().tolist()
+    for u, v in pairs[::180]:
+        done = run.forget(uw.Request(edges=[(u, v)]))
+        assert not torch.equal(flatten(done.model), flatten(run.model))
+        assert done.receipts[-1].objective["remaining_after"] < done.receipts[-1].objective["remaining_before"]
+
+
+def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_they_would_undo() -> None:
+    data = small_graph(nodes=300)
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1, self.conv2 = GCNConv(data.num_features, 16), GCNConv(16, data.num_classes)
+            self.norm = nn.BatchNorm1d(16)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv2(torch.relu(self.norm(self.conv1(x, edge_index))), edge_index)  # type: ignore[no-any-return]
+
+    run = uw.train(Normed(), data, forgettable=True, weight_decay=1e-2, epochs=30)
+    assert run.prepared is not None
+    before = run.model.norm.running_mean.clone()  # type: ignore[union-attr, operator]
+    refresh(run.model, data, run.forward)
+    torch.testing.assert_close(run.model.norm.running_mean, before)  # type: ignore[union-attr]
+    request = uw.draw("edges:0.05", data)
+    done, retrained = run.forget(request), run.forget(request, "retrain")
+    assert closed(run, done, retrained) > -0.1
+    assert run.prepared.at_minimum or done.receipts[-1].details.get("objective") != "L'"
+
+
+def test_hidden_validation_labels_leave_the_usual_decay() -> None:
+    hidden = small_graph()
+    hidden.y[hidden.val_mask] = -1
+    run = uw.train(uw.models.SGC(8, 3), hidden, forgettable=True, epochs=5)
+    assert run.recipe.weight_decay == 1e-2
+
+
+def test_a_prepared_state_serves_only_its_own_objective(run: uw.Run, data: Data) -> None:
+    with pytest.raises(uw.MethodError, match="another objective"):
+        uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=1e-2, prepared=run.prepared)
+    polished = uw.Polished(run.model, run.prepared, {})  # type: ignore[arg-type]
+    with pytest.raises(uw.MethodError, match="got Polished"):
+        uw.unlearn(run.model, data, uw.draw("edges:0.05", data), weight_decay=3e-3, prepared=polished)
+
+
+def test_polish_warns_where_quality_is_lost() -> None:
+    data = small_graph(nodes=300)
+    model = uw.models.GAT(data.num_features, data.num_classes, hidden=4, heads=2)
+    uw.train(model, data, weight_decay=5e-4)
+    done = uw.polish(model, data, weight_decay=5e-4, evaluations=150)
+    fell = done.report["val_f1"] < done.report["val_f1_before"] - 0.01
+    assert any("validation F1 fell" in w for w in done.warnings) == fell
+    assert any("no minimum" in w for w in done.warnings) == (not done.prepared.at_minimum)
+    assert done.warnings
