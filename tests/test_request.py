@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -122,3 +123,31 @@ def test_an_edge_index_is_not_taken_for_pairs(count: int) -> None:
     with pytest.raises(RequestError, match="edge_index"):
         Request(edges=index)
     assert Request(edges=index.t().tolist()).edges[0] == (1, 4)
+
+
+def test_a_request_carries_an_id_and_a_note_that_are_no_part_of_its_digest() -> None:
+    text = '{"nodes": [240], "id": "DSR-1042", "note": "asked by post, Müller"}'
+    request = Request.from_json(text)
+    assert (request.id, request.note) == ("DSR-1042", "asked by post, Müller")
+    assert Request.from_dict(request.to_dict()) == request == pickle.loads(pickle.dumps(request))
+    assert request.digest == Request(nodes=[240]).digest
+    assert request.content() == {"nodes": [240]} == Request(nodes=[240]).to_dict()
+    assert replace(request, nodes=(3,)).id == "DSR-1042"
+
+
+@pytest.mark.parametrize("name", ["id", "note"])
+@pytest.mark.parametrize("said", ["", "  ", "a\nb", "\x1b[31mred", "a\u2028b", 7, ["a"], "\ud800", "x" * 2_001])
+def test_words_that_would_spoil_a_receipt_are_refused(name: str, said: object) -> None:
+    with pytest.raises(RequestError, match=f"^{name} must be a text of 1 to") as caught:
+        Request.from_dict({"nodes": [1], name: said})
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_merged_requests_keep_their_ids_and_notes() -> None:
+    merged = Request.merged([Request(nodes=[n], id=f"T{n}", note="by post") for n in (1, 2)] + [Request(nodes=[3])])
+    assert (merged.id, merged.note) == ("T1; T2", "by post")
+    assert Request.merged([Request(nodes=[3])]).id is None
+    many = Request.merged(Request(nodes=[n], id=f"{n:0100d}") for n in range(50))
+    assert many.id is not None
+    assert many.id == f"{0:0100d}; and 49 more"

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,6 +28,8 @@ __all__ = ["ALL", "KINDS", "Columns", "Request"]
 
 ALL: Literal["all"] = "all"
 KINDS = ("nodes", "edges", "features", "labels")
+WORDS = {"id": 200, "note": 2_000}
+"""What a request may say of itself, and how many characters that may take."""
 Columns = Literal["all"] | tuple[int, ...]
 CSV_KINDS = ("node", "edge", "feature", "label")
 WHOLE = r"-?[0-9]{1,18}"
@@ -41,6 +44,9 @@ class Request:
         edges: Edges ``(u, v)`` to delete: in both directions on an undirected graph, every parallel copy.
         features: Features to revoke: node → ``"all"`` or the columns.
         labels: Nodes whose labels may no longer be used.
+        id: Your own name for the request, such as the number of a ticket: up to 200 printable characters.
+        note: A remark, such as who asked: up to 2,000 printable characters. Neither ``id`` nor ``note`` changes what
+            is forgotten, and neither is part of the digest.
 
     Example:
         >>> Request(edges=[(0, 633)], features={7: "all", 9: [0, 5]}).describe()
@@ -51,6 +57,8 @@ class Request:
     edges: tuple[tuple[int, int], ...]
     features: Mapping[int, Columns]
     labels: tuple[int, ...]
+    id: str | None
+    note: str | None
 
     def __init__(
         self,
@@ -58,6 +66,9 @@ class Request:
         edges: Iterable[tuple[int, int]] = (),
         features: Mapping[int, str | Iterable[int]] = MappingProxyType({}),
         labels: Iterable[int] = (),
+        *,
+        id: str | None = None,
+        note: str | None = None,
     ) -> None:
         members = [_integer(n, "nodes") for n in _items(nodes, "nodes")]
         shape = tuple(getattr(edges, "shape", ()))
@@ -82,6 +93,8 @@ class Request:
         object.__setattr__(self, "edges", tuple(sorted(pairs)))
         object.__setattr__(self, "features", MappingProxyType(dict(sorted(columns.items()))))
         object.__setattr__(self, "labels", tuple(sorted(unlabelled)))
+        for name, said in (("id", id), ("note", note)):
+            object.__setattr__(self, name, _words(name, said))
 
     def __hash__(self) -> int:
         return hash(self.to_json())
@@ -96,8 +109,8 @@ class Request:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON form."""
-        return document_digest(self.to_dict())
+        """SHA-256 of the canonical JSON of what is to be forgotten, whatever ``id`` and ``note`` say."""
+        return document_digest(self.content())
 
     def describe(self) -> str:
         """The request in a few words, e.g. ``"2 nodes, 1 edge"``."""
@@ -112,8 +125,8 @@ class Request:
                 parts.append(one if count == 1 else many.format(count))
         return ", ".join(parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of the request; absent kinds are left out."""
+    def content(self) -> dict[str, Any]:
+        """What is to be forgotten as a JSON document, without ``id`` and ``note``; absent kinds are left out."""
         document: dict[str, Any] = {
             "nodes": list(self.nodes),
             "edges": [list(edge) for edge in self.edges],
@@ -121,6 +134,11 @@ class Request:
             "labels": list(self.labels),
         }
         return {kind: entries for kind, entries in document.items() if entries}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of the request; what is absent is left out."""
+        words = {name: getattr(self, name) for name in WORDS}
+        return {**self.content(), **{name: said for name, said in words.items() if said is not None}}
 
     def to_json(self) -> str:
         """Canonical JSON: equal requests give equal text."""
@@ -130,10 +148,11 @@ class Request:
     def from_dict(cls, document: Any) -> "Request":
         """Read the JSON document form."""
         if not isinstance(document, Mapping):
-            raise RequestError(f"a request is a JSON object with {', '.join(KINDS)}; got {document!r}")
-        unknown = sorted(set(document) - set(KINDS))
+            raise RequestError(f"a request is a JSON object with {', '.join(KINDS)}; got {_shown(document)}")
+        unknown = sorted(set(document) - {*KINDS, *WORDS}, key=str)
         if unknown:
-            raise RequestError(f"unknown key {unknown[0]!r} in the request; known: {', '.join(KINDS)}")
+            known = ", ".join((*KINDS, *WORDS))
+            raise RequestError(f"unknown key {_shown(unknown[0])} in the request; known: {known}")
         features = document.get("features", {})
         if isinstance(features, Mapping):
             nodes = [_node_key(key) for key in features]
@@ -196,7 +215,7 @@ class Request:
 
     @classmethod
     def merged(cls, requests: "Iterable[Request]", *, undirected: bool = False) -> "Request":
-        """Several requests as one; what more than one of them names is named once.
+        """Several requests as one; what more than one of them names is named once. Their ids and notes are joined.
 
         Args:
             requests: At least one.
@@ -204,6 +223,7 @@ class Request:
         """
         nodes, edges, labels = set[int](), set[tuple[int, int]](), set[int]()
         features: dict[int, Columns] = {}
+        requests = list(requests)
         for request in requests:
             nodes.update(request.nodes)
             labels.update(request.labels)
@@ -211,7 +231,8 @@ class Request:
             for node, columns in request.features.items():
                 known = features.get(node, ())
                 features[node] = ALL if ALL in (known, columns) else tuple({*known, *columns})
-        return cls(nodes=nodes, edges=edges, features=features, labels=labels)
+        words = {name: _joined(name, [getattr(request, name) for request in requests]) for name in WORDS}
+        return cls(nodes=nodes, edges=edges, features=features, labels=labels, **words)
 
     @classmethod
     def read_all(cls, path: str | Path) -> "list[Request]":
@@ -245,6 +266,36 @@ class Request:
         except (OSError, UnicodeDecodeError) as error:
             raise RequestError(f"cannot read the request {path}: {error}") from None
         return readers[path.suffix.lower()](text)
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: not longer than a line, and without characters that a terminal would obey."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}… ({len(text)} characters)"
+
+
+def _words(name: str, said: Any) -> str | None:
+    if said is None:
+        return None
+    if not isinstance(said, str) or not said.strip() or not said.isprintable() or len(said) > WORDS[name]:
+        raise RequestError(
+            f"{name} must be a text of 1 to {WORDS[name]} printable characters in one line, or be left out; "
+            f"got {_shown(said)}"
+        )
+    return said
+
+
+def _joined(name: str, several: list[str | None]) -> str | None:
+    """The words of several requests, each once, as far as there is room; how many more there are is said."""
+    words = list(dict.fromkeys(said for said in several if said is not None))
+    text = "; ".join(words)
+    if len(text) > WORDS[name]:
+        room = WORDS[name] - len(f"and {len(words)} more")
+        kept = [
+            said for said, end in zip(words, accumulate(len(said) + 2 for said in words), strict=True) if end <= room
+        ]
+        text = "; ".join([*kept, f"and {len(words) - len(kept)} more"])
+    return text or None
 
 
 def _items(entries: Any, kind: str) -> list[Any]:
