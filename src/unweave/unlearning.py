@@ -106,7 +106,8 @@ def unlearn(
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes, each with the neighbourhood its outputs depend on, and ``data.x`` may be a memory
             map. ``graph`` of the result is then a view. For methods that evaluate and nothing else (``gif``, ``if``).
-        **options: Options of the method, when it is given by name.
+        **options: Options of the method, when it is given by name; ``prepared=`` and what else a run keeps also where
+            it is an object that has none of its own.
 
     Returns:
         The new model, the remaining graph and the receipt.

@@ -12,7 +12,7 @@ from torch.func import jacrev
 
 import unweave as uw
 from tests.cases import DECAY, LOSSES, OUTPUTS, REQUESTS, Built, Case, dense_outputs
-from tests.test_curvature import dense_gauss_newton
+from tests.curvature.test_products import dense_gauss_newton
 from unweave.auditing.before.explain import PULLS, RESISTANCES
 from unweave.experiments.plots import plot_explanation
 from unweave.objective.objective import Objective, flatten

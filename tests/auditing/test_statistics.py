@@ -8,9 +8,9 @@ from torch import nn
 
 from unweave.auditing.after.collateral import expected_calibration_error
 from unweave.auditing.after.likelihood import LikelihoodRatio, confidence
-from unweave.auditing.separation import auc, auc_interval, hits_at
 from unweave.auditing.case import Shadow, Subject
 from unweave.auditing.evidence import Evidence, Reading, limits
+from unweave.auditing.separation import auc, auc_interval, hits_at
 
 RNG = np.random.default_rng(0)
 

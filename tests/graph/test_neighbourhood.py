@@ -9,7 +9,7 @@ from torch_geometric.nn import ChebConv, GCNConv, GINEConv, GraphConv, MessagePa
 
 import unweave as uw
 from tests.cases import LAYERS, LOSSES, REQUESTS, Case, Net
-from tests.test_view import multigraph
+from tests.graph.test_view import multigraph
 from unweave.graph.neighbourhood import Border, affected, halo
 from unweave.graph.removal import influenced_region, remove
 from unweave.graph.view import GraphView

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import unweave as uw
-from tests.test_calibration import known, made_up, trained
+from tests.methods.test_calibration import known, made_up, trained
 from unweave.curvature.prepared import Prepared
 from unweave.methods import GIF, Auto, Outcome, Problem
 from unweave.methods.ladder.auto import Choice, read_share

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 import unweave as uw
-from tests.test_certificate import Headed, OneLayer, doubled, minimiser, objective_of
+from tests.certificate.test_bound import Headed, OneLayer, doubled, minimiser, objective_of
 from unweave.certificate import release as releasing
 from unweave.certificate.bound import Linear, examine
 from unweave.certificate.gaussian import all_together, ratio_of

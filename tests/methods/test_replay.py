@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import unweave as uw
-from tests.test_checkpoints import MODELS, builtin
+from tests.training.test_checkpoints import MODELS, builtin
 from unweave.graph.removal import remove
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call, flatten

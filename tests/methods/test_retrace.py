@@ -11,7 +11,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 import unweave as uw
-from tests.test_checkpoints import MODELS, Normed
+from tests.training.test_checkpoints import MODELS, Normed
 from unweave._core.cost import Meter
 from unweave.curvature.solvers import LowRank
 from unweave.methods.retrace import _Walk

@@ -13,8 +13,8 @@ from torch_geometric.nn import BatchNorm, GCNConv, SAGEConv
 
 import unweave as uw
 from tests.cases import LAYERS, LOSSES, Built, Case, Net
-from tests.test_halo import Mixing, Rows
-from tests.test_view import multigraph
+from tests.graph.test_neighbourhood import Mixing, Rows
+from tests.graph.test_view import multigraph
 from unweave._core.memory import MIB, TensorBytes
 from unweave.curvature.products import products
 from unweave.graph.view import GraphView

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 import unweave as uw
 from tests.killing import REQUESTS, kill_often
 from tests.methods.test_auto import CLOSED, COST, calibrated
-from tests.test_calibration import trained
+from tests.methods.test_calibration import trained
 from unweave.methods.ladder.debt import Standing
 from unweave.methods.ladder.size import Shape
 from unweave.objective.objective import flatten

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
@@ -13,6 +13,9 @@ from unweave.training.adam import Recipe
 __all__ = ["available", "make", "parse", "read_options", "register"]
 
 ENTRY_POINTS = "unweave.methods"
+KEPT = ("prepared", "checkpoints", "calibration", "receipts")
+"""What a run keeps for its methods."""
+
 _METHODS: dict[str, type[Method]] = {}
 M = TypeVar("M", bound=type[Method])
 
@@ -37,17 +40,15 @@ def available() -> list[str]:
 
 
 def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = None) -> Method:
-    """Build a method from its name and options, or take one that is built already.
+    """Build a method from its name and options, or complete one that is built already.
 
     Args:
         method: Name or instance.
-        options: Fields of the method.
+        options: Fields of the method; for an instance only what a run keeps and it has none of.
         recipe: How the model was trained, where that is known.
     """
     if isinstance(method, Method):
-        if options:
-            raise MethodError(f"options {sorted(options)} go into the method itself: {type(method).__name__}(…)")
-        return method
+        return _completed(method, dict(options), recipe)
     if method not in _METHODS:
         _load_entry_points()
     if method not in _METHODS:
@@ -89,11 +90,27 @@ def read_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def ready_for(method: str | Method, **kept: object) -> dict[str, Any]:
-    """Of what a run keeps (``prepared``, ``checkpoints``), what a method, given by name, takes."""
+    """Of what a run keeps (:data:`KEPT`), what a method takes; an instance takes what it has none of."""
     if isinstance(method, str) and method not in _METHODS:
         _load_entry_points()
-    takes = _METHODS[method].__dataclass_fields__ if isinstance(method, str) and method in _METHODS else {}
-    return {name: value for name, value in kept.items() if name in takes and value is not None}
+    cls = _METHODS.get(method) if isinstance(method, str) else type(method)
+    takes = set() if cls is None else {f.name for f in fields(cls)}
+    wanted = {name: value for name, value in kept.items() if name in takes and value is not None}
+    return {name: value for name, value in wanted.items() if isinstance(method, str) or not getattr(method, name)}
+
+
+def _completed(method: Method, given: dict[str, Any], recipe: Recipe | None) -> Method:
+    """A method that was built by hand, with what it has none of; all else goes into it when it is built."""
+    takes = {f.name for f in fields(method)}
+    wrong = [name for name in given if name not in KEPT or name not in takes or getattr(method, name)]
+    if wrong:
+        raise MethodError(f"options {sorted(wrong)} go into the method itself: {type(method).__name__}(…)")
+    if recipe is not None and "recipe" in takes and getattr(method, "recipe", None) is None:
+        given["recipe"] = recipe
+    trains = [name for name in ("epochs", "lr") if name in takes]
+    if recipe is not None and any(getattr(method, name) != getattr(recipe, name) for name in trains):
+        given.pop("checkpoints", None)  # they are states of another training than the one it does
+    return replace(method, **given) if given else method
 
 
 def _load_entry_points() -> None:

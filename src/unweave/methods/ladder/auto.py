@@ -130,6 +130,8 @@ class Auto(Method):
             value = getattr(self, option)
             if value is not None and not isinstance(value, kind):
                 raise MethodError(f"{option} must be an unweave {kind.__name__}, got {type(value).__name__}")
+        if self.recipe is not None and self.recipe.certify is not None:
+            raise MethodError("a certified model forgets by method='certified', which climbs to retraining by itself")
         if self.trainer is not None and self.recipe is None:
             raise MethodError("trainer= needs recipe= beside it: its epochs and weight decay are those of the training")
         in_order(self.checkpoints)
@@ -388,8 +390,6 @@ class Auto(Method):
     @classmethod
     def from_recipe(cls, recipe: Recipe, **options: Any) -> "Auto":
         """Know how the model was trained."""
-        if recipe.certify is not None:
-            raise MethodError("a certified model forgets by method='certified', which climbs to retraining by itself")
         return cls(**{"recipe": recipe, **options})
 
 
