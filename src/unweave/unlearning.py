@@ -5,7 +5,6 @@ region, lets the method work, checks the result and writes the receipt.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -25,8 +24,10 @@ from unweave.methods.deferred import forget_locally
 from unweave.methods.problem import meter_for, pose, pose_bounded
 from unweave.methods.registry import make
 from unweave.models.reach import describe
+from unweave.objective.decay import WeightDecay, decay_to_json
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, Point, WeightDecay, call, load_flat, trained
+from unweave.objective.objective import Forward, Objective, Point, call
+from unweave.objective.parameters import load_flat, trained
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.running_stats import refresh, running
 from unweave.receipt.receipt import Receipt, environment
@@ -195,7 +196,7 @@ def unlearn(
         ],
         objective={
             "loss": getattr(loss, "__name__", type(loss).__name__),
-            "weight_decay": dict(weight_decay) if isinstance(weight_decay, Mapping) else float(weight_decay),
+            "weight_decay": decay_to_json(weight_decay),
             **before,
             **quality.pop("objective"),
         },

@@ -17,18 +17,10 @@ from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, krylov, low_rank, random_like
 from unweave.graph.view import GraphView
 from unweave.objective.checks import check_data, check_deterministic, check_labels, check_model, check_outputs
+from unweave.objective.decay import WeightDecay, decay_vector, decays
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import (
-    Forward,
-    Objective,
-    WeightDecay,
-    call,
-    decay_vector,
-    decays,
-    duplicate,
-    flatten,
-    trained,
-)
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import duplicate, flatten
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.parts.localising import find_locality
@@ -149,7 +141,7 @@ class Prepared:
             and self.pending is None
             and here.knows(data, loss, forward)
             and self.parameters == tensor_digest(model.named_parameters())
-            and here.setting == setting_of(model, loss, _decays(model, weight_decay), forward)
+            and here.setting == setting_of(model, loss, decays(model, weight_decay), forward)
         )
 
     def to(self, device: torch.device) -> "Prepared":
@@ -204,12 +196,6 @@ class Prepared:
     def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
         """The same state for a graph that is known to be the one it belongs to; the same labels need no new count."""
         return replace(self, locality=self.locality and self.locality.on(data, loss, forward, recount=recount))
-
-
-def _decays(model: nn.Module, weight_decay: WeightDecay) -> list[float]:
-    """The weight decay of each parameter as a tensor of the parameters' type has it, without one."""
-    found = decays(model, weight_decay).values()
-    return [torch.tensor(value, dtype=p.dtype).item() for value, p in zip(found, trained(model).values(), strict=True)]
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:

@@ -206,7 +206,9 @@ class Setting:
             return ORDINARY_DECAY
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
-        return train(self._model(data), data, **options).recipe.weight_decay
+        chosen = train(self._model(data), data, **options).recipe.weight_decay
+        assert isinstance(chosen, float)
+        return chosen
 
     def train(self, data: Data, recipe: Recipe) -> Run:
         """A model trained by a recipe, with what the methods under test need of it.

@@ -13,7 +13,6 @@ remaining graph tells (:func:`settle`), for all the requests since the last one.
 """
 
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -31,8 +30,10 @@ from unweave.graph.view import GraphView, Taken
 from unweave.methods import GIF, Method
 from unweave.models.reach import describe
 from unweave.objective.checks import check_model
+from unweave.objective.decay import WeightDecay, decay_to_json, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective, Point, WeightDecay, decay_vector, flatten, load_flat
+from unweave.objective.objective import Forward, Objective, Point
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.locality import Locality, Pull, local_pull
 from unweave.receipt.receipt import Receipt, environment
 from unweave.request import Request
@@ -116,7 +117,7 @@ def forget_locally(
         solve=None,
         objective={
             "loss": getattr(loss, "__name__", type(loss).__name__),
-            "weight_decay": dict(weight_decay) if isinstance(weight_decay, Mapping) else float(weight_decay),
+            "weight_decay": decay_to_json(weight_decay),
         },
         residual_influence=None,
         step_norm=float(x.norm()),

@@ -6,10 +6,8 @@
 what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm with its running statistics.
 """
 
-import copy
 import inspect
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -24,8 +22,10 @@ from unweave._core.memo import remembered
 from unweave.errors import DataError, ModelError
 from unweave.graph.removal import remove
 from unweave.models.sweep import sweep_of
+from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.written_out import Sweeper, Swept, split
+from unweave.objective.parameters import duplicate, flatten, load_flat, split, trained, unflatten
+from unweave.objective.written_out import Sweeper, Swept
 from unweave.request import Request
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "WeightDecay",
     "call",
     "decay_vector",
-    "decays",
     "duplicate",
     "flatten",
     "load_flat",
@@ -44,7 +43,6 @@ __all__ = [
 ]
 
 Forward = Callable[[nn.Module, Data], Tensor]
-WeightDecay = float | Mapping[str, float]
 
 
 def call(model: nn.Module, data: Data) -> Tensor:
@@ -71,71 +69,6 @@ def _refuse_unused(model: nn.Module, present: list[str]) -> None:
             f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "
             f"argument, delete data.{unused[0]}, or pass forward=lambda model, data: …"
         )
-
-
-def duplicate(model: nn.Module) -> nn.Module:
-    """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
-    shared = {id(known): known for m in model.modules() if (known := getattr(m, "inspector", None)) is not None}
-    for module in model.modules():
-        # Hooks that nobody has set are most of what there is to copy.
-        shared |= {id(value): type(value)() for value in vars(module).values() if _nothing(value)}
-    return copy.deepcopy(model, shared)
-
-
-def _nothing(value: object) -> bool:
-    return type(value) in (dict, OrderedDict, set) and not value
-
-
-def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are trained, by name; those with ``requires_grad=False`` are constants."""
-    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def flatten(model: nn.Module) -> Tensor:
-    """All trained parameters as one vector, in the order of ``named_parameters``."""
-    return torch.cat([p.detach().reshape(-1) for p in trained(model).values()])
-
-
-def unflatten(model: nn.Module, theta: Tensor) -> dict[str, Tensor]:
-    """A flat vector as the trained parameters of ``model``, by name."""
-    return split({name: parameter.shape for name, parameter in trained(model).items()}, theta)
-
-
-def load_flat(model: nn.Module, theta: Tensor) -> None:
-    """Write a flat vector back into the trained parameters of ``model``."""
-    with torch.no_grad():
-        for parameter, piece in zip(trained(model).values(), unflatten(model, theta).values(), strict=True):
-            parameter.copy_(piece)
-
-
-def decay_vector(model: nn.Module, weight_decay: WeightDecay) -> Tensor:
-    """One weight decay per entry of the parameters.
-
-    Args:
-        model: The module.
-        weight_decay: One number for all, or a mapping from parameter names or module prefixes
-            (``{"conv1": 5e-4}``) to numbers; what is not named has none.
-    """
-    values = decays(model, weight_decay)
-    return torch.cat([torch.full_like(p, values[n]).reshape(-1) for n, p in trained(model).items()])
-
-
-def decays(model: nn.Module, weight_decay: WeightDecay) -> dict[str, float]:
-    """The weight decay of each trained parameter, by name (:func:`decay_vector`)."""
-    names = list(trained(model))
-    if isinstance(weight_decay, Mapping):
-        for key in weight_decay:
-            if not any(_under(name, key) for name in names):
-                raise ModelError(f"weight_decay names {key!r}, which is no parameter or module of the model: {names}")
-        keys = sorted(weight_decay, key=len)  # the longest name that fits a parameter is the one that counts
-        values = {n: ([0.0] + [weight_decay[k] for k in keys if _under(n, k)])[-1] for n in names}
-    else:
-        if not hasattr(weight_decay, "__float__"):  # a string has none
-            raise ModelError(f"weight_decay must be a number or a mapping by name, got {weight_decay!r}")
-        values = dict.fromkeys(names, float(weight_decay))
-    if any(not 0 <= value < float("inf") for value in values.values()):
-        raise ModelError(f"weight_decay must be a finite number of at least 0, got {weight_decay!r}")
-    return values
 
 
 class Objective:
@@ -374,7 +307,3 @@ def _where(mask: Tensor) -> Tensor:
 def _rows(labels: Tensor, nodes: Tensor) -> Tensor:
     """The labels of some nodes."""
     return labels[nodes]
-
-
-def _under(name: str, key: str) -> bool:
-    return name == key or name.startswith(key + ".")

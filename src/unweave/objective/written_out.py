@@ -6,7 +6,6 @@ that takes edges leaves the pattern as it is, so the next look is a replay with 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Size, Tensor
@@ -16,14 +15,9 @@ from unweave._core.sparse import Matrix
 from unweave.errors import ModelError
 from unweave.models.sweep import Sweep, Way
 from unweave.objective.losses import Loss, with_slope
+from unweave.objective.parameters import split
 
-__all__ = ["Sweeper", "Swept", "split"]
-
-
-def split(shapes: Mapping[str, Size], theta: Tensor) -> dict[str, Tensor]:
-    """A flat vector as named parameters of given shapes."""
-    pieces = torch.split(theta, [prod(shape) for shape in shapes.values()])
-    return {name: piece.view(shape) for (name, shape), piece in zip(shapes.items(), pieces, strict=True)}
+__all__ = ["Sweeper", "Swept"]
 
 
 class Swept:

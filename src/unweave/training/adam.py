@@ -3,7 +3,6 @@
 :class:`Adam` is the built-in :class:`~unweave.training.checkpoints.Trainer`, the same loop from a state to a state.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,43 +13,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave.certificate.gaussian import check_promise
 from unweave.errors import DivergenceError, MethodError, ModelError
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, trained
 from unweave.training.checkpoints import Checkpoint
+from unweave.training.recipe import Recipe
 
 __all__ = ["Adam", "Progress", "Recipe", "fit", "reinitialise", "seeded"]
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a model is trained: Adam on the mean loss of the training nodes.
-
-    Attributes:
-        seed: Decides the initial weights and the dropout stream.
-        epochs: Full-batch epochs.
-        lr: Learning rate.
-        weight_decay: Adam's ``weight_decay``, on every parameter.
-        forgettable: Whether training ends at a minimum of the objective (:mod:`unweave.training.polish`).
-        certify: (ε, δ) of a model trained for certified removal (:mod:`unweave.certificate.release`). It is trained
-            to the minimum whatever seed, epochs and learning rate are.
-    """
-
-    seed: int = 0
-    epochs: int = 100
-    lr: float = 0.01
-    weight_decay: float = 1e-4
-    forgettable: bool = False
-    certify: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.certify is not None:
-            object.__setattr__(self, "certify", check_promise(*self.certify))
-        if not (self.epochs >= 1 and 0 < self.lr < math.inf and 0 <= self.weight_decay < math.inf):
-            raise ModelError(f"epochs and lr must be positive and weight_decay at least 0, got {self}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from unweave.auditing.case import Case, Subject
 from unweave.auditing.form import OPERATOR, Probe
+from unweave.objective.decay import groups_of
 from unweave.objective.losses import cross_entropy
 
 __all__ = ["relearning_tests"]
@@ -62,12 +63,8 @@ def _epochs(case: Case, subject: Subject, nodes: Tensor, goal: float) -> float:
     """Epochs until the loss of the items is at the goal, a part of the last one included; at most ``EPOCHS``."""
     model, how = copy.deepcopy(subject.model).eval(), case.how
     recipe = how.recipe
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.Adam(
-        parameters,
-        lr=0.01 if recipe is None else recipe.lr,
-        weight_decay=0.0 if recipe is None else recipe.weight_decay,
-    )
+    decay, lr = (0.0, 0.01) if recipe is None else (recipe.weight_decay, recipe.lr)
+    optimiser = torch.optim.Adam(groups_of(model, decay), lr=lr)
     data, before = case.data, _loss(subject.whole, case, nodes)
     if before <= goal:
         return 0.0

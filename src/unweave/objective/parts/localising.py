@@ -14,9 +14,10 @@ from unweave.graph.removal import attributes
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach, find_reach
 from unweave.objective.checks import check_deterministic, check_labels, check_outputs, rounding
+from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective
-from unweave.objective.parts.locality import NOTHING_LESS, Locality, counted, of_each, setting_of
+from unweave.objective.parts.locality import NOTHING_LESS, Locality, counted, setting_of
 from unweave.objective.running_stats import running
 
 __all__ = ["find_locality", "find_locality_in_parts"]
@@ -43,7 +44,7 @@ def find_locality(objective: Objective) -> Locality:
     found = Locality(
         reach=reach,
         border="none",
-        setting=setting_of(model, objective.loss, of_each(model, objective.decay), forward),
+        setting=setting_of(model, objective.loss, decays_in(model, objective.decay), forward),
         graph=view,
         functions=(objective.loss, forward),
         **counted(data.y[data.train_mask], objective.loss),
@@ -78,7 +79,7 @@ def find_locality_in_parts(
         found = Locality(
             reach=reach,
             border="none",
-            setting=setting_of(model, loss, of_each(model, decay), forward),
+            setting=setting_of(model, loss, decays_in(model, decay), forward),
             graph=view,
             functions=(loss, forward),
             **counted(labels, loss),

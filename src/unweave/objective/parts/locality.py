@@ -20,10 +20,11 @@ from unweave.errors import (
 from unweave.graph.neighbourhood import Border, Halo, affected, halo
 from unweave.graph.view import GraphView, Taken
 from unweave.models.reach import Reach
+from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, trained
+from unweave.objective.objective import Forward, Objective
 
-__all__ = ["Locality", "Pull", "counted", "local_pull", "of_each", "setting_of"]
+__all__ = ["Locality", "Pull", "counted", "local_pull", "setting_of"]
 
 
 NOTHING_LESS = "no prediction comes from less than the whole graph"
@@ -99,7 +100,7 @@ class Locality:
                     raise MethodError(
                         f"{key}= is not what it was when prepared= was made; give the same, or prepare anew"
                     )
-        for key, value in setting_of(model, loss, of_each(model, decay), forward).items():
+        for key, value in setting_of(model, loss, decays_in(model, decay), forward).items():
             if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
 
@@ -204,7 +205,7 @@ def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:
     return {"training_nodes": labels.size(0), "classes": classes}
 
 
-def setting_of(model: nn.Module, loss: Loss, decay: list[float], forward: Forward) -> dict[str, str]:
+def setting_of(model: nn.Module, loss: Loss, decay: list[float | str], forward: Forward) -> dict[str, str]:
     """What an objective is made of beside parameters and graph, in a form that can be stored and compared.
 
     Args:
@@ -227,13 +228,6 @@ def _plain(module: nn.Module) -> dict[str, Any]:
     kinds = (str, int, float, bool, type(None))
     own = {key: repr(value) for key, value in vars(module).items() if isinstance(value, kinds) and key != "training"}
     return {"type": type(module).__qualname__, **own}
-
-
-def of_each(model: nn.Module, decay: Tensor) -> list[float]:
-    """The weight decay of each trained parameter, which is the same for all its entries."""
-    sizes = torch.tensor([0, *(parameter.numel() for parameter in trained(model).values())])
-    found: list[float] = decay[sizes.cumsum(0)[:-1].to(decay.device)].tolist()
-    return found
 
 
 def _name(function: object) -> str:
