@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 import torch
 from audit_page import page
-
-import unweave as uw
 from unweave.audit.auditing import FULL
 from unweave.audit.case import Size, build_case
 from unweave.audit.examination import Examination, verdict_of
 from unweave.audit.population import Upbringing
 from unweave.experiments.results import commit, rounded
-from unweave.models import build
 from unweave.poisoning import stage
+
+import unweave as uw
+from unweave.models import build
 from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "audit"

@@ -17,7 +17,6 @@ import argparse
 import itertools
 import json
 import multiprocessing
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -27,14 +26,14 @@ import torch
 from ladder_page import draw, page
 from matrix import MODELS, WAYS
 from soak import one_request
-
-import unweave as uw
 from unweave.calibration import Calibration
 from unweave.experiments.results import commit, rounded
 from unweave.meter import find_device
-from unweave.methods.registry import parse
 from unweave.methods.rungs import SHARES
 from unweave.metrics import closed, gap, log_probabilities
+
+import unweave as uw
+from unweave.methods.registry import parse
 from unweave.models import build
 from unweave.receipt import environment
 
@@ -74,7 +73,7 @@ def known(run: uw.Run) -> Calibration:
 def coverage(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     """How often an interval of one set of deletions holds for another."""
     run = trained(asked, seed).calibrate(asked.deletions, seed=seed)
-    fresh = known(replace(run, calibration=None).calibrate(asked.fresh, seed=seed + 1000))
+    fresh = known(run.replace(calibration=None).calibrate(asked.fresh, seed=seed + 1000))
     found, rows = known(run), dict[str, dict[str, float]]()
     for rung in found.rungs:
         held, errors = [], []
@@ -153,7 +152,7 @@ def stream(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
                 recipe=start.recipe,
                 allow_class_loss=True,
             )
-            reference = replace(ladder, model=retrained.model)
+            reference = ladder.replace(model=retrained.model)
             passes = [sum(r.passes for r in run.receipts) for run in (ladder, plain)]
             standing = told["standing"]
             size = sum(standing["shape"].values())

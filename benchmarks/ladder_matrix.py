@@ -23,19 +23,19 @@ from typing import Any
 import torch
 from ladder_matrix_page import draw, page
 from matrix import DATA, MODELS, ORDINARY_DECAY, REQUESTS, WAYS
+from unweave.experiments.results import commit, rounded
+from unweave.fitting import Recipe
+from unweave.meter import find_device
+from unweave.methods.rungs import RETRAIN, SHARES, Kept, Rung
+from unweave.poisoning import is_poisoned, stage
+from unweave.shape import shape_of
 
 import unweave as uw
 from unweave.experiments.compare import _averaged
-from unweave.experiments.results import commit, rounded
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
-from unweave.fitting import Recipe
 from unweave.graph import is_undirected
-from unweave.meter import find_device
 from unweave.methods import Method
-from unweave.methods.rungs import RETRAIN, SHARES, Kept, Rung
-from unweave.poisoning import is_poisoned, stage
 from unweave.receipt import environment
-from unweave.shape import shape_of
 
 HERE = Path(__file__).parent / "results"
 RESULTS = HERE / "ladder_matrix"
@@ -120,9 +120,9 @@ def calibrated(run: uw.Run, deletions: int) -> uw.Run:
     """
     shares = () if run.recipe.forgettable else SHARES
     epochs = {round((1 - share) * run.recipe.epochs) for share in shares}
-    fewer = replace(run, checkpoints=tuple(c for c in run.checkpoints if c.epoch in epochs))
+    fewer = run.replace(checkpoints=tuple(c for c in run.checkpoints if c.epoch in epochs))
     done = fewer.calibrate(deletions)
-    return replace(done, checkpoints=run.checkpoints)
+    return done.replace(checkpoints=run.checkpoints)
 
 
 def methods(run: uw.Run) -> dict[str, str | Method]:

@@ -7,6 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from unweave.experiments.experiment import number, table
+
 from unweave.experiments.style import grid, save
 
 Line = dict[str, Any]

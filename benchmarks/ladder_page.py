@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from unweave.experiments.experiment import number, table
+
 from unweave.experiments.style import grid, save
 
 Documents = list[dict[str, Any]]

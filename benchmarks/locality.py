@@ -15,9 +15,9 @@ import time
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
+from unweave.metrics import gap, log_probabilities
 
 import unweave as uw
-from unweave.metrics import gap, log_probabilities
 
 REQUESTS = 21
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 from matrix_page import page
+from unweave.experiments.results import rounded
 
 import unweave as uw
-from unweave.experiments.results import rounded
 from unweave.models import build
 
 DATA = ("cora", "citeseer", "pubmed")

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 from poison_page import Cell, Results, cell_of, draw, page
-
-import unweave as uw
 from unweave.drawing import POISONS
 from unweave.experiments.results import commit, rounded
+
+import unweave as uw
 
 RESULTS = Path(__file__).parent / "results" / "poison"
 DATA = ("cora", "citeseer")

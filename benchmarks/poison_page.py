@@ -7,6 +7,7 @@ from typing import Any
 
 from unweave.drawing import POISONS
 from unweave.experiments.experiment import number, table
+
 from unweave.experiments.style import Curve, band_panels
 
 Cell = tuple[str, str, str, str]

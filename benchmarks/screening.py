@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from screening_page import page
 from torch_geometric.data import Data
-
-import unweave as uw
 from unweave.damage import OTHERS, VALIDATION, Probe
 from unweave.experiments.results import commit, rounded
-from unweave.graph import distinct_edges, remove
 from unweave.limits import limits_of
 from unweave.metrics import log_probabilities
-from unweave.models import build
 from unweave.prepared import checked_objective
-from unweave.receipt import environment
 from unweave.screening import DRAWS, RATE
+
+import unweave as uw
+from unweave.graph import distinct_edges, remove
+from unweave.models import build
+from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "screening"
 SIZES = {"nodes": (1, 5, 50, 200), "edges": (1, 10, 100, 500), "features": (1, 20, 200), "labels": (1, 20, 200)}

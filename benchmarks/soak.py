@@ -11,7 +11,7 @@ figures are made from the result files alone (``--page``).
 import argparse
 import gc
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from soak_page import draw, page
 from torch_geometric.data import Data
-
-import unweave as uw
 from unweave._digest import tensor_digest
 from unweave.experiments.results import rounded
 from unweave.metrics import closed, gap, log_probabilities
+
+import unweave as uw
 from unweave.models import build
 from unweave.receipt import environment
 
@@ -145,7 +145,7 @@ class Soak:
     def refresh(self) -> None:
         """Compute the prepared state anew."""
         run = self.run
-        self.run = replace(run, prepared=uw.prepare(run.model, run.data, weight_decay=run.recipe.weight_decay))
+        self.run = run.replace(prepared=uw.prepare(run.model, run.data, weight_decay=run.recipe.weight_decay))
 
     def check(self, *, retrain: bool = True) -> None:
         """Measure the drift and the memory."""

@@ -5,6 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from unweave.experiments.experiment import number, table
+
 from unweave.experiments.style import grid, save
 
 Results = dict[str, dict[str, Any]]

@@ -21,9 +21,9 @@ import speed_large
 import speed_rows
 import torch
 from speed_page import page
-
 from unweave.experiments.results import commit, rounded
 from unweave.meter import find_device
+
 from unweave.receipt import environment
 
 RESULTS = Path(__file__).parent / "results" / "speed"

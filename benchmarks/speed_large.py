@@ -15,10 +15,10 @@ import torch
 from generated import planted
 from torch import Tensor, nn
 from torch_geometric.data import Data
-
-import unweave as uw
 from unweave.meter import Meter, peak_memory
 from unweave.metrics import closed, gap, log_probabilities
+
+import unweave as uw
 
 DECAY = 1e-4
 DEFERRED: dict[str, Any] = {"defer": True}

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch_geometric.data import Data
+from unweave.metrics import closed, gap, log_probabilities
 
 import unweave as uw
 from unweave.experiments.bench import bench
 from unweave.graph import remove
-from unweave.metrics import closed, gap, log_probabilities
 from unweave.models import build
 
 DATA = ("cora", "citeseer", "pubmed", "cs")

@@ -1,7 +1,6 @@
 """On a CUDA device everything gives what the CPU gives. Needs nothing but pytest beside the package."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
@@ -207,7 +206,7 @@ def test_a_walk_along_the_path_agrees() -> None:
     ).prepare()
     request = uw.draw("edges:0.05,nodes:0.1", small_graph())
     expected = run.forget(request, "retrace", share=0.8, end=0.1)
-    there = replace(run, model=copy.deepcopy(run.model).cuda(), graph=run.data.clone().cuda())
+    there = run.replace(model=copy.deepcopy(run.model).cuda(), data=run.data.clone().cuda())
     found = there.forget(request, "retrace", share=0.8, end=0.1)
     torch.testing.assert_close(flatten(found.model).cpu(), flatten(expected.model), rtol=2e-2, atol=2e-3)
 

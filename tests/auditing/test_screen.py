@@ -1,7 +1,6 @@
 """Screening: damage by its formula, random requests left alone, attacks flagged, refused and accounted for."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +127,7 @@ def test_a_random_request_is_usual_and_test_labels_do_not_matter(run: uw.Run) ->
     assert torch.equal(flatten(run.model), before)
     hidden = run.data.clone()
     hidden.y[hidden.test_mask] = (hidden.y[hidden.test_mask] + 1) % hidden.num_classes
-    again = replace(run, graph=hidden).screen(request, draws=12)
+    again = run.replace(data=hidden).screen(request, draws=12)
     assert again.effects == found.effects, "the same seed, and no test label"
     assert run.screen(request, draws=12, seed=1).effects != found.effects
     document = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -137,7 +136,7 @@ def test_a_random_request_is_usual_and_test_labels_do_not_matter(run: uw.Run) ->
 
 
 def test_without_a_prepared_state_the_curvature_is_computed_for_it(run: uw.Run, attacks: dict[str, uw.Request]) -> None:
-    plain, request = replace(run, prepared=None), attacks[VALIDATION]
+    plain, request = run.replace(prepared=None), attacks[VALIDATION]
     alone, ready = (r.screen(request, draws=10) for r in (plain, run))
     assert "20 products" in alone.how
     assert "prepared" in ready.how
@@ -169,9 +168,9 @@ def test_without_validation_nodes_it_says_so() -> None:
         run.screen(uw.Request(labels=every))
     bare = data.clone()
     bare.val_mask[:] = False
-    for graph in (bare, replace(run, graph=bare).forget(uw.draw("edges:0.1", bare), "none").data):
+    for graph in (bare, run.replace(data=bare).forget(uw.draw("edges:0.1", bare), "none").data):
         with pytest.raises(uw.DataError, match="the graph has none"):
-            replace(run, graph=graph).screen(uw.draw("nodes:0.1", graph))
+            run.replace(data=graph).screen(uw.draw("nodes:0.1", graph))
 
 
 def test_a_screened_request_is_in_the_receipt_with_its_cost(run: uw.Run, tmp_path: Path) -> None:

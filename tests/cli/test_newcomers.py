@@ -1,7 +1,6 @@
 """What people who are new to it ran into: plans that differ from deeds, work thrown away, words that are not so."""
 
 import json
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def run() -> uw.Run:
 def test_a_plan_chooses_as_forgetting_does(run: uw.Run) -> None:
     closed = {"gif(steps=1)": 0.2, "gif": 0.3, "replay(share=0.5)": 0.95}
     cost = {"gif(steps=1)": 0.03, "gif": 0.05, "replay(share=0.5)": 0.5}
-    known = replace(run, calibration=calibrated(closed, cost))
+    known = run.replace(calibration=calibrated(closed, cost))
     request = uw.draw("edges:0.05", run.data)
     for wish in ({"budget": 0.6}, {"budget": 0.06}, {"at_least": 0.9}):
         planned = known.plan(request, "auto", **wish)
@@ -39,12 +38,12 @@ def test_the_gain_of_a_calibration_is_that_of_the_rung_that_auto_takes(run: uw.R
     for better, taken in ((0.503, "gif"), (0.6, "replay(share=0.5)")):  # alike, the cheaper one is taken
         closed = {"gif(steps=1)": 0.2, "gif": 0.5, "replay(share=0.5)": better}
         cost = {"gif(steps=1)": 0.03, "gif": 0.05, "replay(share=0.5)": 0.1}
-        known = replace(run, calibration=calibrated(closed, cost))
+        known = run.replace(calibration=calibrated(closed, cost))
         assert f"--method auto takes {taken}, believed to close 0." in _gain(known)
         assert "saves 9" in _gain(known)
         assert known.plan(uw.draw("edges:0.01", run.data), "auto").how.startswith(taken + ":")
     harmful = calibrated({"gif": -20.0, "replay(share=0.5)": -0.1}, {"gif": 0.05, "replay(share=0.5)": 0.1})
-    assert _gain(replace(run, calibration=harmful)).startswith("none for 1% of the edges: within the budget no rung")
+    assert _gain(run.replace(calibration=harmful)).startswith("none for 1% of the edges: within the budget no rung")
     text = StringIO()
     Console(file=text, width=120).print(_table(harmful))
     assert "< -10 < -10 < -10 < -10" in text.getvalue()
@@ -56,7 +55,7 @@ def test_a_calibration_from_before_retraining_says_so(tmp_path: Path) -> None:
     model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
     run = uw.train(model, data, epochs=20, checkpoints=(0.5,)).prepare()
     closed, cost = {"gif": 0.9, "replay(share=0.5)": 0.95}, {"gif": 0.05, "replay(share=0.5)": 0.5}
-    run = replace(run, calibration=calibrated(closed, cost))
+    run = run.replace(calibration=calibrated(closed, cost))
     for again in ({"method": "retrain"}, {"method": "replay", "share": 1}, {"method": "auto", "at_least": 1.0}):
         retrained = run.forget(uw.draw("edges:0.01", data), **again)
         assert retrained.standing.requests == 0
@@ -76,7 +75,7 @@ def test_a_calibration_from_before_retraining_says_so(tmp_path: Path) -> None:
 def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:
     model = uw.models.GCN(8, 3, hidden=8)
     state = uw.Checkpoint.take(10, model, torch.optim.SGD(model.parameters(), lr=0.1))
-    own, request = replace(run, checkpoints=(state,)), uw.draw("edges:0.05", run.data)
+    own, request = run.replace(checkpoints=(state,)), uw.draw("edges:0.05", run.data)
     for method in ("retrain", "auto", "replay", "retrace"):
         with pytest.raises(uw.MethodError, match="taken with SGD"):
             own.forget(request, method)

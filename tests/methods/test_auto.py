@@ -57,7 +57,7 @@ CLOSED = {
 
 def rung_for(run: uw.Run, calibration: Calibration | None, **options: object) -> str:
     request = uw.draw("edges:0.05", run.data)
-    done = replace(run, calibration=calibration).forget(request, "auto", **options)
+    done = run.replace(calibration=calibration).forget(request, "auto", **options)
     receipt = done.receipts[-1]
     assert receipt.ladder is not None
     assert receipt.details["rung"] == receipt.ladder["rung"]
@@ -91,7 +91,7 @@ def test_it_takes_the_best_within_a_budget_and_the_cheapest_for_a_wish(
 
 def test_the_answer_is_that_of_the_rung(run: uw.Run) -> None:
     request = uw.draw("edges:0.05", run.data)
-    ready = replace(run, calibration=calibrated(CLOSED, COST))
+    ready = run.replace(calibration=calibrated(CLOSED, COST))
     for options, (method, given) in (
         ({"budget": 0.05}, ("gif", {})),
         ({"budget": 0.6}, ("replay", {"share": 0.5})),
@@ -156,7 +156,7 @@ def test_a_rung_that_fails_is_followed_by_the_next_and_counted(
 ) -> None:
     monkeypatch.setattr(GIF, "forget", fails_as(way))
     request = uw.draw("edges:0.05", run.data)
-    ready = replace(run, calibration=calibrated(CLOSED, COST))
+    ready = run.replace(calibration=calibrated(CLOSED, COST))
     receipt = ready.forget(request, "auto", at_least=0.45).receipts[-1]
     assert receipt.ladder is not None
     assert [t["rung"] for t in receipt.ladder["tried"]] == ["gif", "finetune(epochs=2)"]
@@ -176,20 +176,20 @@ def test_evidence_against_an_answer_makes_it_climb(run: uw.Run) -> None:
         ),
     )
     request = uw.draw("edges:0.05", run.data)
-    receipt = replace(run, calibration=sure).forget(request, "auto", at_least=0.52).receipts[-1]
+    receipt = run.replace(calibration=sure).forget(request, "auto", at_least=0.52).receipts[-1]
     assert receipt.ladder is not None
     assert receipt.ladder["rung"] == "retrain"
     assert [t["rung"] for t in receipt.ladder["tried"]] == ["finetune(epochs=2)", "replay(share=0.5)", "retrain"]
     assert "more than in any simulated deletion" in receipt.ladder["tried"][0]["given_up"]
-    alone = replace(run, calibration=calibrated(CLOSED, COST)).forget(request, "auto", at_least=0.97).receipts[-1]
+    alone = run.replace(calibration=calibrated(CLOSED, COST)).forget(request, "auto", at_least=0.97).receipts[-1]
     assert receipt.passes > alone.passes + 4 * 2
-    doubted = replace(run, calibration=sure).forget(request, "auto", budget=0.05).receipts[-1]
+    doubted = run.replace(calibration=sure).forget(request, "auto", budget=0.05).receipts[-1]
     assert "Against it speaks" in str(doubted.verdict)
 
 
 def test_the_verdict_says_what_is_believed_why_and_what_remembers(run: uw.Run) -> None:
     request = uw.draw("edges:0.05", run.data)
-    receipt = replace(run, calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.6).receipts[-1]
+    receipt = run.replace(calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.6).receipts[-1]
     verdict = str(receipt.verdict)
     for words in (
         "at most 0.6 of a retraining",
@@ -204,7 +204,7 @@ def test_the_verdict_says_what_is_believed_why_and_what_remembers(run: uw.Run) -
         assert words in verdict, verdict
     assert receipt.to_dict()["verdict"] == verdict
     assert "Verdict" in str(receipt)
-    short = replace(run, calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.06, at_least=0.9)
+    short = run.replace(calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.06, at_least=0.9)
     assert "No rung within the budget" in str(short.receipts[-1].verdict)
 
 
@@ -213,13 +213,13 @@ def test_without_a_calibration_it_says_what_it_does_not_know(run: uw.Run) -> Non
     receipt = run.forget(request, "auto", budget=0.6).receipts[-1]
     assert receipt.details["rung"] == "retrace(share=0.5, end=0.1)"
     assert "It is not known how much of the gap" in str(receipt.verdict)
-    bare = replace(run, prepared=None).forget(request, "auto", budget=0.8)
+    bare = run.replace(prepared=None).forget(request, "auto", budget=0.8)
     assert bare.receipts[-1].details["rung"] == "replay(share=0.5)"
     assert run.forget(request, "auto", budget=0.12).receipts[-1].details["rung"] == "gif(steps=1)"
     assert run.forget(request, "auto", at_least=0.5).receipts[-1].details["rung"] == "retrain"
     with pytest.raises(uw.MethodError, match="too small: the cheapest rung"):
         run.forget(request, "auto", budget=0.01)
-    bare = replace(run, prepared=None, checkpoints=())
+    bare = run.replace(prepared=None, checkpoints=())
     assert bare.forget(request, "auto").receipts[-1].details["rung"] == "retrain", "cheaper than fresh curvature here"
     with pytest.raises(uw.MethodError, match="unweave prepare"):
         bare.forget(request, "auto", budget=0.05)
@@ -324,7 +324,7 @@ def test_at_a_minimum_what_cannot_be_told_apart_is_enough(minimum: uw.Run) -> No
     request = uw.Request(edges=[next((u, v) for u, v in ready.data.edge_index.t().tolist() if u < v)])
     for calibration, rung in ((poor, "gif(steps=1)"), (high, "gif(steps=40)")):
         vars(calibration)["floor"] = 2 * poor.gap(Shape(edges=1 / (ready.data.num_edges // 2)))
-        receipt = replace(ready, calibration=calibration).forget(request, "auto", at_least=0.9).receipts[-1]
+        receipt = ready.replace(calibration=calibration).forget(request, "auto", at_least=0.9).receipts[-1]
         assert receipt.details["rung"] == rung
     assert known(trained().calibrate(2)).floor == 0
 

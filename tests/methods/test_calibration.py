@@ -108,7 +108,7 @@ def test_it_goes_on_where_it_stopped(calibrated: uw.Run, tmp_path: Path) -> None
     for one, other in zip(known(done).deletions, known(calibrated).deletions, strict=True):
         assert one.shape == other.shape
         assert one.gap == pytest.approx(other.gap, rel=0.05, abs=1e-6)
-    bare = replace(opened, calibration=None)
+    bare = opened.replace(calibration=None)
     assert known(bare.calibrate(3, seed=1)).deletions != known(opened).deletions[:3]
     moved = opened.forget(uw.draw("edges:0.05", opened.data))
     assert len(known(moved).deletions) == 5
@@ -228,7 +228,7 @@ def test_the_damping_that_serves_best_is_used() -> None:
     )
     run = trained().prepare()
     assert run.prepared is not None
-    again = replace(run, calibration=better).prepare()
+    again = run.replace(calibration=better).prepare()
     assert again.prepared is not None
     assert again.prepared.damping == pytest.approx(run.prepared.damping * 10**-0.5)
 

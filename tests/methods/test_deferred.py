@@ -48,7 +48,7 @@ def run(data: Data) -> uw.Run:
 def ordinary(data: Data) -> uw.Run:
     model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
     trained = uw.train(model, data, seed=0, epochs=60)
-    return replace(trained, prepared=uw.prepare(model, data, weight_decay=trained.recipe.weight_decay))
+    return trained.replace(prepared=uw.prepare(model, data, weight_decay=trained.recipe.weight_decay))
 
 
 def evaluate(run: uw.Run) -> tuple[float, Tensor]:
@@ -74,7 +74,7 @@ def test_it_is_the_first_step_of_the_whole_graph(run: uw.Run, ordinary: uw.Run, 
     after = before.forget(request, defer=True)
     theta = flatten(before.model)
     _, left = evaluate(before)
-    _, right = evaluate(replace(before, graph=after.data))
+    _, right = evaluate(before.replace(data=after.data))
     v = left - right
     share = int(after.data.train_mask.sum()) / int(data.train_mask.sum())
     x = ready.curvature.solve(v if forgettable else v - (1 - share) * ready.gradient, cautious_damping(ready, theta))
@@ -113,14 +113,14 @@ def test_verifying_gives_the_figure_of_every_receipt(run: uw.Run, ordinary: uw.R
     assert after.pending == 1
     verified = after.verify()
     _, left = evaluate(before)
-    _, right = evaluate(replace(before, graph=after.data))
+    _, right = evaluate(before.replace(data=after.data))
     value, now = evaluate(after)
     expected = float((now - left).norm() / (left - right).norm())
     receipt = verified.receipts[-1]
     assert receipt.verified
     assert receipt.residual_influence == pytest.approx(expected, rel=1e-3)
     assert receipt.objective["local_change"] < 0
-    start, _ = evaluate(replace(before, graph=after.data))
+    start, _ = evaluate(before.replace(data=after.data))
     assert receipt.objective["remaining_before"] == pytest.approx(start)
     assert receipt.objective["remaining_after"] == pytest.approx(value)
     assert f"residual {expected:.3f}"[:-1] in str(receipt)
@@ -143,12 +143,12 @@ def test_a_stream_and_one_verification(run: uw.Run, data: Data, tmp_path: Path) 
         label = uw.Request(labels=[int(now.data.train_mask.nonzero()[step])])
         asked.append(label if step % 5 == 4 else edge(now.data, number))
         before, now = now, now.forget(asked[-1], defer=True)
-        assert isinstance(now.graph, GraphView)
+        assert isinstance(now.state.graph, GraphView)
         assert run.prepared is not None
         assert run.prepared.locality is not None
         assert run.prepared.locality.graph is not None
-        assert now.graph.index is run.prepared.locality.graph.index, "nothing is rebuilt"
-        pull += evaluate(before)[1] - evaluate(replace(before, graph=now.data))[1]
+        assert now.state.graph.index is run.prepared.locality.graph.index, "nothing is rebuilt"
+        pull += evaluate(before)[1] - evaluate(before.replace(data=now.data))[1]
     assert now.pending == 20
     assert now.prepared is not None
     assert now.prepared.age == 20
@@ -202,7 +202,7 @@ def test_nothing_that_trains_is_touched(run: uw.Run, data: Data) -> None:
         lonely[mask] = torch.cat([lonely[mask], torch.zeros(2, dtype=torch.bool)])
     lonely.edge_index = torch.cat([lonely.edge_index, torch.tensor([[n, n + 1], [n + 1, n]])], dim=1)
     ready = uw.prepare(run.model, lonely, weight_decay=DECAY)
-    own = replace(run, graph=lonely, prepared=ready)
+    own = run.replace(data=lonely, prepared=ready)
     after = own.forget(uw.Request(edges=[(n, n + 1)]), defer=True)
     assert torch.equal(flatten(after.model), flatten(run.model))
     assert "no training node's loss changes" in after.receipts[-1].warnings[0]
@@ -343,11 +343,11 @@ def test_a_receipt_of_before_reads_as_verified(run: uw.Run, data: Data) -> None:
 def test_verify_notices_a_model_that_is_not_the_receipts(run: uw.Run, data: Data) -> None:
     after = run.forget(edge(data, 3))
     with pytest.raises(uw.RunError, match="not the one that the deferred requests left"):
-        replace(run.forget(edge(data, 3), defer=True), model=run.model).verify()
+        run.forget(edge(data, 3), defer=True).replace(model=run.model).verify()
     with pytest.raises(uw.RunError, match="not those that the last receipt"):
-        replace(after, model=run.model).verify()
+        after.replace(model=run.model).verify()
     with pytest.raises(uw.RunError, match="the objective is"):
-        replace(after, recipe=replace(after.recipe, weight_decay=1.0)).verify()
+        after.replace(recipe=replace(after.recipe, weight_decay=1.0)).verify()
     assert run.verify() is run
 
 
@@ -392,7 +392,7 @@ def test_a_step_that_is_worth_nothing_is_said_to_be(run: uw.Run, data: Data, tmp
     """A curvature that is far too flat sends the parameters far away."""
     assert run.prepared is not None
     flat = replace(run.prepared.curvature, values=run.prepared.curvature.values / 100)
-    after = replace(run, prepared=replace(run.prepared, curvature=flat)).forget(edge(data, 10), defer=True)
+    after = run.replace(prepared=replace(run.prepared, curvature=flat)).forget(edge(data, 10), defer=True)
     path = after.save(tmp_path / "a")
     done = unweave("verify", path)
     assert done.exit_code == 1

@@ -1,7 +1,6 @@
 """Replay: the end of training done again, to the bit; what still remembers is said."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,7 +231,7 @@ def test_a_loop_of_ones_own_takes_part(own: uw.Run) -> None:
 def test_after_retraining_there_are_checkpoints_as_before(own: uw.Run) -> None:
     run = train(checkpoints=(0.1, 0.5))
     request, later = uw.draw("edges:0.1", run.data), uw.draw("nodes:0.1", run.data, seed=1)
-    without = replace(run, checkpoints=()).forget(request, "retrain")
+    without = run.replace(checkpoints=()).forget(request, "retrain")
     kept, other = run.forget(request, "retrain"), own.forget(request, "retrain", trainer=sgd)
     assert same(kept.model, without.model), "to the bit, with a stop or without"
     assert without.checkpoints == ()
@@ -324,7 +323,7 @@ def test_what_cannot_be_replayed_is_refused() -> None:
     with pytest.raises(uw.MethodError, match="checkpoint of epoch 36, but training has epochs=36"):
         run.forget(request, "replay", epochs=36)
     with pytest.raises(uw.MethodError, match=r"train with checkpoints=.*--checkpoints"):
-        replace(run, checkpoints=()).forget(request, "replay")
+        run.replace(checkpoints=()).forget(request, "replay")
     with pytest.raises(uw.MethodError, match=r"made with .learning rate, weight decay"):
         run.forget(request, "replay", lr=0.1)
     with pytest.raises(uw.MethodError, match="same epoch"):

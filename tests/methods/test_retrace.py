@@ -99,7 +99,7 @@ def test_it_is_kept_on_disk_and_older_files_open_without(tmp_path: Path) -> None
     assert b"gradient" not in files["checkpoints.json"]
     assert all(state.gradient is None for state in read_checkpoints(files))
     with pytest.raises(uw.MethodError, match="trace_path"):
-        replace(run, checkpoints=bare).forget(uw.draw("edges:0.1", run.data), "retrace", share=0.8)
+        run.replace(checkpoints=bare).forget(uw.draw("edges:0.1", run.data), "retrace", share=0.8)
     told = uw.trace_path(bare, run.model, run.data, weight_decay=1e-3)
     for one, other in zip(run.checkpoints, told, strict=True):
         torch.testing.assert_close(one.gradient, other.gradient)
@@ -136,7 +136,7 @@ def test_with_a_checkpoint_every_epoch_it_is_the_path_without_what_is_removed() 
     retrained = run.forget(request, "retrain", trainer=by_sgd)
     errors = []
     for every in (13, 4, 1):
-        some = replace(run, checkpoints=(*path[:-1:every], path[-1]))
+        some = run.replace(checkpoints=(*path[:-1:every], path[-1]))
         done = some.forget(request, "retrace", share=0.975, end=0.026, trainer=by_sgd)
         distance = (flatten(done.model) - flatten(retrained.model)).norm()
         errors.append(float(distance / (flatten(run.model) - flatten(retrained.model)).norm()))
@@ -159,7 +159,7 @@ def test_fewer_gradients_are_spread_over_the_path() -> None:
     all_of_them, few = (run.forget(request, "retrace", share=0.8, **how).receipts[-1] for how in ({}, {"steps": 2}))
     assert (all_of_them.details["steps"], few.details["steps"]) == (5, 2)
     assert all_of_them.passes - few.passes == 6
-    by_hand = replace(run, checkpoints=[run.checkpoints[n] for n in (0, 2, 5)]).forget(request, "retrace", share=0.8)
+    by_hand = run.replace(checkpoints=[run.checkpoints[n] for n in (0, 2, 5)]).forget(request, "retrace", share=0.8)
     assert by_hand.receipts[-1].parameters["digest_after"] == few.parameters["digest_after"]
     more = run.forget(request, "retrace", share=0.8, steps=50).receipts[-1]
     assert more.parameters["digest_after"] == all_of_them.parameters["digest_after"]
@@ -289,7 +289,7 @@ def test_no_step_is_longer_than_adam_could_have_taken() -> None:
     pulled = tuple(
         replace(state, gradient=None if state.gradient is None else 1e4 + state.gradient) for state in run.checkpoints
     )
-    done = replace(run, checkpoints=pulled).forget(uw.draw("edges:0.1", run.data), "retrace", share=0.8, steps=1)
+    done = run.replace(checkpoints=pulled).forget(uw.draw("edges:0.1", run.data), "retrace", share=0.8, steps=1)
     farthest = (38 - 8) * run.recipe.lr
     assert done.receipts[-1].details["moved"] <= farthest * flatten(run.model).numel() ** 0.5
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_walked_is_refused() -> None:
         with pytest.raises(uw.MethodError, match=words):
             run.plan(request, "retrace", **given)
     with pytest.raises(uw.MethodError, match="prepare the run"):
-        replace(run, prepared=None).forget(request, "retrace", share=0.8)
+        run.replace(prepared=None).forget(request, "retrace", share=0.8)
 
 
 def test_a_walk_that_goes_astray_is_an_error_and_changes_nothing() -> None:
@@ -334,7 +334,7 @@ def test_a_walk_that_goes_astray_is_an_error_and_changes_nothing() -> None:
             for state in run.checkpoints
         )
         with pytest.raises(uw.DivergenceError):
-            replace(run, checkpoints=astray).forget(request, "retrace", share=0.8)
+            run.replace(checkpoints=astray).forget(request, "retrace", share=0.8)
     assert torch.equal(flatten(run.model), before)
 
 
@@ -351,7 +351,7 @@ def test_the_ladder_walks() -> None:
         replace(d, rungs={name: replace(f, closed=0.95 if name == walks[-1] else 0.1) for name, f in d.rungs.items()})
         for d in run.calibration.deletions
     )
-    sure = replace(run, calibration=replace(run.calibration, deletions=best))
+    sure = run.replace(calibration=replace(run.calibration, deletions=best))
     done = sure.forget(request, "auto", at_least=0.9)
     assert done.receipts[-1].details["rung"] == walks[-1]
     again = done.forget(uw.draw("nodes:0.1", done.data), "auto", at_least=0.9)

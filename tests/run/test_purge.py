@@ -14,6 +14,7 @@ from tests.cli.test_cli import refused, unweave
 from unweave.objective.objective import flatten
 from unweave.receipt.traces import BEFORE, STATES, UNPURGED
 from unweave.run.folder import PARTS, STATE
+from unweave.run.state import State
 from unweave.testing import small_graph
 
 EPOCHS = 20
@@ -55,7 +56,7 @@ def test_every_state_file_is_in_the_table() -> None:
     known = {name for part in STATES for name in part.files}
     assert set(STATE) == known
     assert not known & set(PARTS)
-    assert {part.field for part in STATES} <= set(uw.Run.__dataclass_fields__)
+    assert {part.field for part in STATES} <= set(State.__dataclass_fields__)
 
 
 @pytest.mark.parametrize("method", ["gif", "if", "finetune", "none", "retrain", "replay", "lbfgs"])

@@ -16,7 +16,7 @@ from unweave.methods.ladder.debt import Standing
 from unweave.methods.ladder.size import Shape
 from unweave.objective.objective import flatten
 from unweave.objective.scores import gap, log_probabilities
-from unweave.run.stream import outstanding
+from unweave.run.gone import outstanding
 from unweave.testing import small_graph
 
 
@@ -156,7 +156,7 @@ def test_a_directed_edge_is_another_one_than_its_reverse(minimum: uw.Run) -> Non
 
 
 def test_what_is_left_adds_up_until_the_ladder_climbs() -> None:
-    run = replace(trained().prepare(), calibration=calibrated(CLOSED | {"gif": 0.6}, COST))
+    run = trained().prepare().replace(calibration=calibrated(CLOSED | {"gif": 0.6}, COST))
     edges = some(run.data)[1]
     plain = run
     for edge in edges[:2]:

@@ -230,7 +230,7 @@ def test_a_run_keeps_them(run: uw.Run, tmp_path: Path) -> None:
     request = uw.draw("edges:0.05", run.data)
     here, there = (r.forget(request, "replay", share=0.5) for r in (run, again))
     assert torch.equal(flatten(here.model), flatten(there.model))
-    bare = replace(again, checkpoints=()).save(path, overwrite=True)
+    bare = again.replace(checkpoints=()).save(path, overwrite=True)
     assert not (bare / "checkpoints.json").exists()
     assert not uw.Run.open(bare).checkpoints
 

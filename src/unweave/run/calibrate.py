@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +21,11 @@ from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.request import ALL, KINDS, Request
 from unweave.run.forget import check_trainer
+from unweave.run.state import State, unlearn_state
+from unweave.run.verify import prepared_anew, served_best, verified
 from unweave.training.adam import Progress
 from unweave.training.checkpoints import Trainer
 from unweave.unlearning import Unlearned
-
-if TYPE_CHECKING:
-    from unweave.run.run import Run
 
 __all__ = ["DELETIONS", "LARGEST", "calibrate", "simulate"]
 
@@ -61,60 +59,59 @@ def simulate(data: Data, number: int, *, seed: int = 0) -> Request:
 
 
 def calibrate(
-    run: "Run",
+    state: State,
     deletions: int = DELETIONS,
     *,
     seed: int | None = None,
     trainer: Trainer | None = None,
     progress: Progress | None = None,
-    keep: Callable[[Calibration], None] | None = None,
-) -> Calibration:
-    """Measure every rung on simulated deletions; those that the run's calibration has already are not done again.
-
-    Args:
-        run: A prepared run.
-        deletions: How many in all.
-        seed: Of the deletions; that of those measured before, or 0, where none is given.
-        trainer: One's own training.
-        progress: Called with (done, deletions).
-        keep: Called with what there is after each deletion.
-    """
-    parameters = tensor_digest(run.model.named_parameters())
-    found = run.calibration if run.calibration is not None and run.calibration.parameters == parameters else None
+    keep: Callable[[State], None] | None = None,
+) -> State:
+    """Measure every rung on simulated deletions; see :meth:`unweave.Run.calibrate`."""
+    state = verified(state, None) if state.prepared is not None else prepared_anew(state, None)
+    parameters = tensor_digest(state.model.named_parameters())
+    found = state.calibration if state.calibration is not None and state.calibration.parameters == parameters else None
     seed = seed if seed is not None else 0 if found is None else found.seed
-    _check(run, deletions, seed)
-    check_trainer(run, trainer)
-    assert run.prepared is not None
+    _check(state, deletions, seed)
+    check_trainer(state, trainer)
+    assert state.prepared is not None
     if found is not None and found.seed != seed:
         raise MethodError(
             f"this run has {len(found.deletions)} simulated deletions of seed {found.seed}, which another seed would "
             "throw away; leave the seed out to go on with those"
         )
     if found is None:
-        usual = run.prepared
-        found = Calibration(parameters, seed, (), usual.damping, usual.raised, requests=len(run.receipts))
-    ready = replace(run.prepared, damping=found.damping)
+        usual = state.prepared
+        found = Calibration(parameters, seed, (), usual.damping, usual.raised, requests=len(state.receipts))
+    ready = replace(state.prepared, damping=found.damping)
     for number in range(len(found.deletions), deletions):
-        found = found.with_deletion(_measure(run, ready, simulate(run.data, number, seed=seed), trainer))
+        found = found.with_deletion(_measure(state, ready, simulate(state.data, number, seed=seed), trainer))
         if keep is not None:
-            keep(found)
+            keep(_with(state, found))
         if progress is not None:
             progress(number + 1, deletions)
-    return found
+    return _with(state, found)
 
 
-def _check(run: "Run", deletions: int, seed: int) -> None:
+def _with(state: State, found: Calibration) -> State:
+    """The run with what was measured, and with the damping that served best."""
+    assert state.prepared is not None
+    usual = replace(state.prepared, damping=found.damping, raised=found.raised)
+    return replace(state, calibration=found, prepared=served_best(usual, found))
+
+
+def _check(state: State, deletions: int, seed: int) -> None:
     if not (type(deletions) is int and deletions >= 1 and type(seed) is int and seed >= 0):
         raise ModelError(f"deletions must be at least 1 and seed at least 0, got {deletions!r} and {seed!r}")
-    if run.recipe.certify is not None:
+    if state.recipe.certify is not None:
         raise MethodError("a certified model forgets by method='certified' alone, which needs no calibration")
-    if run.loss is not cross_entropy:
+    if state.loss is not cross_entropy:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
 
 
-def _measure(run: "Run", ready: Prepared, request: Request, trainer: Trainer | None) -> Deletion:
+def _measure(state: State, ready: Prepared, request: Request, trainer: Trainer | None) -> Deletion:
     """Retrain without a request, then let every rung forget it."""
-    start, data = perf_counter(), run.data
+    start, data = perf_counter(), state.data
     shape = shape_of(
         request,
         stored_edges=int(data.edge_index.size(1)),
@@ -122,38 +119,38 @@ def _measure(run: "Run", ready: Prepared, request: Request, trainer: Trainer | N
         training_nodes=int(data.train_mask.sum()),
     )
     try:
-        reference = _forget(run, request, RETRAIN, ready, trainer)
+        reference = _forget(state, request, RETRAIN, ready, trainer)
     except EmptyRequestError:  # features that are zero already
         return Deletion(shape, {}, 0.0, 0.0, 0.0, perf_counter() - start)
     kept = torch.ones(data.num_nodes, dtype=torch.bool, device=data.x.device)
     kept[list(request.nodes)] = False
-    target, nothing = (log_probabilities(m, reference.data, run.forward) for m in (reference.model, run.model))
+    target, nothing = (log_probabilities(m, reference.data, state.forward) for m in (reference.model, state.model))
     distance = gap(target, nothing, kept)
     seconds, passes = reference.receipt.seconds["forget"], reference.receipt.passes
 
     def figures(name: str, factor: float) -> Figures | None:
-        state = replace(ready, damping=factor * ready.damping)
+        damped = replace(ready, damping=factor * ready.damping)
         try:
-            done = _forget(run, request, name, state, trainer)
+            done = _forget(state, request, name, damped, trainer)
         except SolverError:
             return None
-        share = closed(_distance(done, reference, target, kept, run), distance)
+        share = closed(_distance(done, reference, target, kept, state), distance)
         spent = done.receipt.seconds["total"] / seconds, done.receipt.passes / passes
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
-    names = rungs_of(Kept(ready, run.checkpoints, run.recipe, trainer))[:-1]
+    names = rungs_of(Kept(ready, state.checkpoints, state.recipe, trainer))[:-1]
     tried = [(name, f) for name in names for f in (FACTORS if ready.damping and is_damped(name) else (1.0,))]
     rungs = {at_factor(name, factor): figures(name, factor) for name, factor in tried if distance > 0}
     told = {name: result for name, result in rungs.items() if result is not None}
     return Deletion(shape, told, distance, seconds, float(passes), perf_counter() - start)
 
 
-def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tensor, run: "Run") -> float:
-    return gap(target, log_probabilities(done.model, reference.data, run.forward), kept)
+def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tensor, state: State) -> float:
+    return gap(target, log_probabilities(done.model, reference.data, state.forward), kept)
 
 
-def _forget(run: "Run", request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
+def _forget(state: State, request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
     # The yardstick is training alone, without what it costs to keep its states.
-    states = () if name == RETRAIN else run.checkpoints
-    how = Rung.of(name, Kept(ready, states, run.recipe, trainer))
-    return run._unlearn(request, how, allow_class_loss=True)
+    states = () if name == RETRAIN else state.checkpoints
+    how = Rung.of(name, Kept(ready, states, state.recipe, trainer))
+    return unlearn_state(state, request, how, allow_class_loss=True)

@@ -8,7 +8,7 @@ Nothing in a run is ever executed.
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors, save as save_tensors
@@ -27,67 +27,65 @@ from unweave.objective.objective import Forward
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.folder import read_folder
+from unweave.run.state import State
 from unweave.training.adam import Recipe
 from unweave.training.checkpoints import read_checkpoints, write_checkpoints
 
-if TYPE_CHECKING:
-    from unweave.run.run import Run
-
-__all__ = ["files_of", "parts_of"]
+__all__ = ["files_of", "state_of"]
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-def files_of(run: "Run") -> dict[str, bytes]:
+def files_of(state: State) -> dict[str, bytes]:
     """A run as files, by name."""
-    name = next((key for key, cls in MODELS.items() if type(run.model) is cls), None)
+    name = next((key for key, cls in MODELS.items() if type(state.model) is cls), None)
     config = {
         "data": {
-            "name": run.data.get("name"),
-            "split_seed": run.data.get("split_seed"),
-            "nodes": int(run.data.num_nodes),
-            "digest": graph_digest(run.data),
+            "name": state.data.get("name"),
+            "split_seed": state.data.get("split_seed"),
+            "nodes": int(state.data.num_nodes),
+            "digest": graph_digest(state.data),
         },
         "model": {
-            "name": name or type(run.model).__qualname__,
+            "name": name or type(state.model).__qualname__,
             "built_in": name is not None,
-            "config": run.model.config if name else None,
+            "config": state.model.config if name else None,
         },
-        "recipe": asdict(run.recipe),
-        "loss": _name(run.loss),
+        "recipe": asdict(state.recipe),
+        "loss": _name(state.loss),
     }
     split = {
-        mask.removesuffix("_mask"): run.data[mask].nonzero().flatten().tolist()
+        mask.removesuffix("_mask"): state.data[mask].nonzero().flatten().tolist()
         for mask in MASKS
-        if run.data.get(mask) is not None
+        if state.data.get(mask) is not None
     }
-    weights = {key: value.detach().cpu().contiguous().clone() for key, value in run.model.state_dict().items()}
+    weights = {key: value.detach().cpu().contiguous().clone() for key, value in state.model.state_dict().items()}
     files = {
         "weights.safetensors": save_tensors(weights),
         "config.json": to_json(config),
         "split.json": to_json(split),
-        "metrics.json": to_json(dict(run.metrics)),
+        "metrics.json": to_json(dict(state.metrics)),
     }
-    if run.prepared is not None:
-        files |= run.prepared.to_files()
-    if run.checkpoints:
-        files |= write_checkpoints(run.checkpoints)
-    if run.calibration is not None:
-        files["calibration.json"] = to_json(run.calibration.to_dict())
-    for number, receipt in enumerate(run.receipts, start=1):
+    if state.prepared is not None:
+        files |= state.prepared.to_files()
+    if state.checkpoints:
+        files |= write_checkpoints(state.checkpoints)
+    if state.calibration is not None:
+        files["calibration.json"] = to_json(state.calibration.to_dict())
+    for number, receipt in enumerate(state.receipts, start=1):
         files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
     return files
 
 
-def parts_of(
+def state_of(
     path: Path,
     model: nn.Module | None,
     data: Data | None,
     root: str | Path | None,
     loss: Loss,
     forward: Forward,
-) -> dict[str, Any]:
-    """The parts of the run in a folder, by the names of its attributes; see :meth:`unweave.Run.open`."""
+) -> State:
+    """The run in a folder; see :meth:`unweave.Run.open`."""
     files = read_folder(path)
     try:
         config, metrics = json.loads(files["config.json"]), json.loads(files["metrics.json"])
@@ -108,19 +106,19 @@ def parts_of(
         module.load_state_dict(load_tensors(files["weights.safetensors"]))
     except (RuntimeError, SafetensorError) as error:
         raise RunError(f"the weights of {path} do not fit the model: {error}") from error
-    return {
-        "model": module.eval(),
-        "graph": graph,
-        "recipe": recipe,
-        "metrics": metrics,
-        "receipts": receipts,
-        "prepared": None if prepared is None else prepared.on(graph, loss, forward),
-        "loss": loss,
-        "forward": forward,
-        "checkpoints": states,
-        "origin": (path, len(receipts)),
-        "calibration": calibration,
-    }
+    return State(
+        model=module.eval(),
+        graph=graph,
+        recipe=recipe,
+        metrics=metrics,
+        receipts=receipts,
+        prepared=None if prepared is None else prepared.on(graph, loss, forward),
+        loss=loss,
+        forward=forward,
+        checkpoints=states,
+        origin=(path, len(receipts)),
+        calibration=calibration,
+    )
 
 
 def _remaining(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unweave._core.cost import Meter
 from unweave.certificate.bound import in_sequence
@@ -10,26 +10,25 @@ from unweave.curvature.prepared import WORN, Prepared
 from unweave.errors import MethodError
 from unweave.graph.view import GraphView
 from unweave.methods import Method
-from unweave.methods.registry import ready_for
 from unweave.objective.objective import Objective, decay_vector, flatten
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.scores import score_outputs
 from unweave.request import Request
-from unweave.run.purge import check_purge, with_cost
-from unweave.run.stream import noted, outstanding, refuse_gone
+from unweave.run.gone import outstanding, refuse_gone
+from unweave.run.purge import check_purge, purge as purge_state, with_cost
+from unweave.run.screen import checked, with_screening
+from unweave.run.state import State, ready_for, traces, unlearn_state, worn
+from unweave.run.verify import prepared_anew, verified
 from unweave.unlearning import Unlearned
 
-if TYPE_CHECKING:
-    from unweave.run.run import Run
-
-__all__ = ["asked", "check_trainer", "forget"]
+__all__ = ["asked", "check_trainer", "forget", "noted"]
 
 REPEATS = ("auto", "replay", "retrace", "retrain")
 """Methods that repeat the training, or some of it."""
 
 
 def asked(
-    run: "Run", request: Request, method: str | Method | None, options: Mapping[str, Any], *, defer: bool, purge: bool
+    state: State, request: Request, method: str | Method | None, options: Mapping[str, Any], *, defer: bool, purge: bool
 ) -> tuple[Request, str | Method, str]:
     """What is to be done about a request, for :func:`forget` and for a plan of it.
 
@@ -37,20 +36,20 @@ def asked(
         What earlier requests left of it; the method, where none is named the usual one; and a note of what was left
         out, empty where nothing was.
     """
-    method = _usual(run, defer) if method is None else method
+    method = _usual(state, defer) if method is None else method
     check_purge(purge, defer)
     if method in REPEATS:
-        check_trainer(run, options.get("trainer"))
-    if not isinstance(request, Request) or not run.receipts:
+        check_trainer(state, options.get("trainer"))
+    if not isinstance(request, Request) or not state.receipts:
         return request, method, ""
-    left, note = outstanding(request, run.receipts)
+    left, note = outstanding(request, state.receipts)
     if left is None:
         raise refuse_gone(request, note, purge=purge)
     return left, method, note
 
 
 def forget(
-    run: "Run",
+    state: State,
     request: Request,
     method: str | Method | None,
     *,
@@ -58,14 +57,16 @@ def forget(
     defer: bool,
     memory_mib: float | None,
     purge: bool,
+    screen: bool,
     options: Mapping[str, Any],
-) -> "Run":
+) -> State:
     """Carry out a request; see :meth:`unweave.Run.forget`."""
-    left, method, note = asked(run, request, method, options, defer=defer, purge=purge)
-    here = run if defer else run._verified(memory_mib)
+    found = checked(state, request, memory_mib) if screen else None
+    left, method, note = asked(state, request, method, options, defer=defer, purge=purge)
+    here = state if defer else verified(state, memory_mib)
     how = {"allow_class_loss": allow_class_loss, "memory_mib": memory_mib, **options}
-    if here.prepared is not None and not defer and ready_for(method, prepared=here.prepared) and here._worn > WORN:
-        here = here.prepare(memory_mib=memory_mib)
+    if here.prepared is not None and not defer and "prepared" in ready_for(here, method) and worn(here) > WORN:
+        here = prepared_anew(here, memory_mib)
         told = here.prepared
         assert told is not None
         new = _carried_out(here, left, method, defer, how)
@@ -74,39 +75,42 @@ def forget(
         new = replace(new, receipts=(*new.receipts[:-1], last))
     else:
         new = _carried_out(here, left, method, defer, how)
-    new = new.purge(memory_mib=memory_mib) if purge else new
-    return noted(new, note) if note else new
+    new = purge_state(new, memory_mib) if purge else new
+    new = noted(new, note) if note else new
+    if found is not None:
+        new = replace(new, receipts=(*new.receipts[:-1], with_screening(new.receipts[-1], found)))
+    return new
 
 
-def _carried_out(run: "Run", request: Request, method: str | Method, defer: bool, how: Mapping[str, Any]) -> "Run":
+def _carried_out(state: State, request: Request, method: str | Method, defer: bool, how: Mapping[str, Any]) -> State:
     """A run that is ready for a request, after it."""
-    done = run._unlearn(request, method, defer=defer, **(run._ready_for(method) | dict(how)))
+    done = unlearn_state(state, request, method, defer=defer, **(ready_for(state, method) | dict(how)))
     new = replace(
-        run,
+        state,
         model=done.model,
         graph=done.graph,
-        metrics=_scores(run, done),
-        checkpoints=run.checkpoints if done.checkpoints is None else done.checkpoints,
+        metrics=_scores(state, done),
+        checkpoints=state.checkpoints if done.checkpoints is None else done.checkpoints,
     )
-    new = replace(new, prepared=done.prepared if defer else _aged(run, done, how["memory_mib"]))
+    new = replace(new, prepared=done.prepared if defer else _aged(state, done, how["memory_mib"]))
     fresh = {"checkpoints": "training began anew on the remaining graph"} if done.anew else {}
-    receipt = replace(done.receipt, remembers=[*done.receipt.remembers, *run._traces(vars(new), fresh)])
-    return replace(new, receipts=(*run.receipts, in_sequence(receipt, run.receipts)))
+    receipt = replace(done.receipt, remembers=[*done.receipt.remembers, *traces(state, vars(new), fresh)])
+    return replace(new, receipts=(*state.receipts, in_sequence(receipt, state.receipts)))
 
 
-def _usual(run: "Run", defer: bool) -> str:
+def _usual(state: State, defer: bool) -> str:
     """The method that is taken where none is named."""
-    if run.recipe.certify is not None and defer:
+    if state.recipe.certify is not None and defer:
         raise MethodError(
             "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
             "name method='gif' (--method gif) for a model that is not certified"
         )
-    return "gif" if run.recipe.certify is None else "certified"
+    return "gif" if state.recipe.certify is None else "certified"
 
 
-def check_trainer(run: "Run", trainer: object) -> None:
+def check_trainer(state: State, trainer: object) -> None:
     """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
-    others = {name for state in run.checkpoints for name, _ in state.parts} - {"Adam"}
+    others = {name for kept in state.checkpoints for name, _ in kept.parts} - {"Adam"}
     if others and trainer is None:
         raise MethodError(
             f"this run was trained by a loop of its own: its checkpoints were taken with {', '.join(sorted(others))}, "
@@ -115,24 +119,32 @@ def check_trainer(run: "Run", trainer: object) -> None:
         )
 
 
-def _scores(run: "Run", done: Unlearned) -> dict[str, float]:
+def _scores(state: State, done: Unlearned) -> dict[str, float]:
     if done.outputs is None:
         return {}
     labels = done.graph.labels if isinstance(done.graph, GraphView) else done.graph
-    return score_outputs(done.outputs, labels, run.loss)
+    return score_outputs(done.outputs, labels, state.loss)
 
 
-def _aged(run: "Run", done: Unlearned, memory_mib: float | None) -> Prepared | None:
+def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared | None:
     """The prepared state for the new model: its curvature one request older, its gradient new."""
-    if run.prepared is None or done.prepared is not None:
+    if state.prepared is None or done.prepared is not None:
         return done.prepared
-    decay = decay_vector(done.model, run.recipe.weight_decay)
+    decay = decay_vector(done.model, state.recipe.weight_decay)
     digest = done.receipt.parameters["digest_after"]
     if memory_mib is not None:
-        rest = (run.recipe.weight_decay, run.loss, run.forward, Meter(decay.device), memory_mib)
+        rest = (state.recipe.weight_decay, state.loss, state.forward, Meter(decay.device), memory_mib)
         blocks = bounded_objective(done.model, done.graph, *rest)
-        state = run.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
-        return replace(state, locality=blocks.locality)
-    objective = Objective(done.model, done.data, run.loss, decay, run.forward, Meter(done.data.x.device))
-    moved = run.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
-    return moved.on(done.data, run.loss, run.forward)
+        moved = state.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
+        return replace(moved, locality=blocks.locality)
+    objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
+    moved = state.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
+    return moved.on(done.data, state.loss, state.forward)
+
+
+def noted(state: State, note: str) -> State:
+    """A run whose last receipt has a note; one that it has already is not said twice."""
+    last = state.receipts[-1]
+    if note in last.warnings:
+        return state
+    return replace(state, receipts=(*state.receipts[:-1], replace(last, warnings=[*last.warnings, note])))

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,11 +18,10 @@ from unweave.receipt.receipt import describe_graph, describe_region, describe_re
 from unweave.receipt.traces import STATES, Trace
 from unweave.request import Request
 from unweave.run.forget import asked
+from unweave.run.state import State, ready_for, traces, unlearn_state, worn
+from unweave.run.verify import verified
 from unweave.training.checkpoints import Checkpoint
 from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of
-
-if TYPE_CHECKING:
-    from unweave.run.run import Run
 
 __all__ = ["Plan", "plan"]
 
@@ -117,7 +116,7 @@ class Plan:
 
 
 def plan(
-    run: "Run",
+    state: State,
     request: Request,
     method: str | Method | None,
     *,
@@ -128,57 +127,57 @@ def plan(
     options: Mapping[str, Any],
 ) -> Plan:
     """What a run would do with a request; see :meth:`unweave.Run.plan`."""
-    request, method, note = asked(run, request, method, options, defer=defer, purge=purge)
+    request, method, note = asked(state, request, method, options, defer=defer, purge=purge)
     first = [note] if note else []
-    if run.pending and not defer:
-        some = "1 request that is" if run.pending == 1 else f"{run.pending} requests that are"
+    if state.pending and not defer:
+        some = "1 request that is" if state.pending == 1 else f"{state.pending} requests that are"
         first.append(f"{some} pending would be verified, by one look at the whole graph")
-        run = run._verified(memory_mib)
-    given = run._ready_for(method) | dict(options)
-    how = make(method, given, run.recipe)
-    worn = not defer and "prepared" in given and run._worn > WORN
-    if worn:
+        state = verified(state, memory_mib)
+    given = ready_for(state, method) | dict(options)
+    how = make(method, given, state.recipe)
+    old = not defer and "prepared" in given and worn(state) > WORN
+    if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
     if defer:
-        facts, expected, limits = _deferred(run, request, how, allow_class_loss, memory_mib)
+        facts, expected, limits = _deferred(state, request, how, allow_class_loss, memory_mib)
     else:
-        facts, expected, limits = _posed(run, request, how, allow_class_loss, memory_mib)
-    polish = run.metrics.get("polish_passes") if run.recipe.forgettable else 0
-    least, most = limits[0], None if worn or math.isinf(limits[1]) else limits[1]
+        facts, expected, limits = _posed(state, request, how, allow_class_loss, memory_mib)
+    polish = state.metrics.get("polish_passes") if state.recipe.forgettable else 0
+    least, most = limits[0], None if old or math.isinf(limits[1]) else limits[1]
     about = least + polish if expected.polishes and polish is not None else None
-    again = worn + (purge and run.prepared is not None)
-    prepared, certified = run.prepared, run.recipe.certify is not None
+    again = old + (purge and state.prepared is not None)
+    prepared, certified = state.prepared, state.recipe.certify is not None
     return Plan(
         **facts,
         how=expected.how,
         at_minimum=certified or None if prepared is None else prepared.at_minimum,
         passes={"least": least, "most": most, "about": about},
         preparing=again * prepared.passes if prepared is not None else 0,
-        retraining=None if polish is None or certified else 2 * run.recipe.epochs + polish,
-        remembers=run._traces(*_after(run, expected.checkpoints, anew=expected.anew, purge=purge)),
+        retraining=None if polish is None or certified else 2 * state.recipe.epochs + polish,
+        remembers=traces(state, *_after(state, expected.checkpoints, anew=expected.anew, purge=purge)),
         first=first,
     )
 
 
 def _posed(
-    run: "Run", request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+    state: State, request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """The problem that the request poses, and what the method says of it."""
-    decay, graph = run.recipe.weight_decay, run.graph
-    check_kinds(how, decay, run.recipe, None, defer=False, bounded=memory_mib is not None)
-    meter = meter_for(run.model, graph.base if isinstance(graph, GraphView) else graph, request)
+    decay, graph = state.recipe.weight_decay, state.graph
+    check_kinds(how, decay, state.recipe, None, defer=False, bounded=memory_mib is not None)
+    meter = meter_for(state.model, graph.base if isinstance(graph, GraphView) else graph, request)
     with torch.enable_grad():
         problem, region, notes = pose_for(
-            run.model,
+            state.model,
             graph,
             request,
             how,
             None,
             memory_mib,
             weight_decay=decay,
-            loss=run.loss,
-            forward=run.forward,
-            seed=run.recipe.seed,
+            loss=state.loss,
+            forward=state.forward,
+            seed=state.recipe.seed,
             allow_class_loss=allow_class_loss,
             meter=meter,
         )
@@ -201,19 +200,21 @@ def _posed(
 
 
 def _deferred(
-    run: "Run", request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+    state: State, request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """A deferred request is so cheap that it is carried out to see what it would do."""
-    told = run._unlearn(request, how, allow_class_loss=allow_class_loss, defer=True, memory_mib=memory_mib).receipt
+    told = unlearn_state(
+        state, request, how, allow_class_loss=allow_class_loss, defer=True, memory_mib=memory_mib
+    ).receipt
     facts = {key: getattr(told, key) for key in ("request", "removed", "graph", "region", "method", "warnings")}
     return facts, Expected(LATER), (told.passes, told.passes)
 
 
 def _after(
-    run: "Run", checkpoints: tuple[Checkpoint, ...] | None, *, anew: bool, purge: bool
+    state: State, checkpoints: tuple[Checkpoint, ...] | None, *, anew: bool, purge: bool
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The parts of a run as they would be, and how those come about that would be made anew."""
-    parts: dict[str, Any] = {part.field: getattr(run, part.field) for part in STATES}
+    parts: dict[str, Any] = {part.field: getattr(state, part.field) for part in STATES}
     parts["checkpoints"] = parts["checkpoints"] if checkpoints is None else checkpoints
     fresh = {"checkpoints": "training begins anew on the remaining graph"} if anew else {}
     for part in STATES if purge else ():

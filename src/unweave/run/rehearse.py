@@ -83,7 +83,7 @@ def rehearse(
     options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
 
     def retrain(seed: int) -> Run:
-        from_seed = replace(run, recipe=replace(run.recipe, seed=seed), prepared=None)
+        from_seed = run.replace(recipe=replace(run.recipe, seed=seed), prepared=None)
         return from_seed.forget(request, "retrain", allow_class_loss=True, **options)
 
     reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)

@@ -1,12 +1,13 @@
 """A run: a trained model with its graph, recipe, scores and receipts, in memory and on disk.
 
-What it does lies in files of its own: it forgets in :mod:`unweave.run.forget`, plans in :mod:`unweave.run.plan`,
-calibrates in :mod:`unweave.run.calibrate`, and takes requests one after another in :mod:`unweave.run.stream`.
+:class:`Run` is the front of it. Its parts are a :class:`~unweave.run.state.State`, and what it does lies in files of
+its own, each a function from one such state to the next: :mod:`unweave.run.forget`, :mod:`unweave.run.plan`,
+:mod:`unweave.run.calibrate`, :mod:`unweave.run.stream` and the others.
 """
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,89 +15,134 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._core.cost import Meter
-from unweave._core.digest import tensor_digest
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
-from unweave.curvature.prepared import Prepared, prepare
-from unweave.errors import MethodError, RunError
+from unweave.curvature.prepared import Prepared
 from unweave.graph.view import GraphView
 from unweave.methods import Method
-from unweave.methods.deferred import settle
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
-from unweave.methods.registry import ready_for
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, call, decay_vector, flatten
-from unweave.objective.scores import score
+from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
-from unweave.receipt.traces import Trace, fates, outside, replaced
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS, calibrate
-from unweave.run.files import files_of, parts_of
-from unweave.run.folder import check_folder, recover_folder, write_folder
+from unweave.run.files import state_of
 from unweave.run.forget import forget
 from unweave.run.plan import Plan, plan
 from unweave.run.purge import purge
-from unweave.run.screen import screen_run, screened
+from unweave.run.screen import screen_state
+from unweave.run.state import State
+from unweave.run.store import at, save
 from unweave.run.stream import forget_all
+from unweave.run.verify import prepared_anew, verify
 from unweave.training.adam import Progress, Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer
-from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["Run"]
 
-SAME = 1e-3
-"""Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
-
-@dataclass(frozen=True)
 class Run:
-    """A trained model and everything that belongs to it.
+    """A trained model and everything that belongs to it. It never changes: what it does gives a new run.
 
-    Attributes:
+    Args:
         model: The model.
-        graph: The graph as it is now, without what was forgotten; after a deferred request a view of it.
+        data: The graph as it is.
         recipe: How the model was trained.
-        metrics: Scores on the three masks; none while requests are unverified.
-        receipts: One for each request carried out, oldest first.
-        prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
-        loss: Per-node loss it was trained with.
-        forward: How the model is called.
-        checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
-        origin: The folder it was opened from, and how many receipts it had there.
-        calibration: What each way to forget was found to be worth on this model, where that was measured.
+        metrics: Its scores.
+        **parts: Other parts, as :class:`~unweave.run.state.State` names them.
     """
 
-    model: nn.Module
-    graph: Data | GraphView
-    recipe: Recipe
-    metrics: Mapping[str, float]
-    receipts: tuple[Receipt, ...] = ()
-    prepared: Prepared | None = None
-    loss: Loss = cross_entropy
-    forward: Forward = call
-    checkpoints: tuple[Checkpoint, ...] = ()
-    origin: tuple[Path, int] | None = None
-    calibration: Calibration | None = None
+    def __init__(
+        self, model: nn.Module, data: Data | GraphView, recipe: Recipe, metrics: Mapping[str, float], **parts: Any
+    ) -> None:
+        self._state = State(model, data, recipe, metrics, **parts)
+
+    @classmethod
+    def of(cls, state: State) -> "Run":
+        """The run that has these parts."""
+        run = cls.__new__(cls)
+        run._state = state
+        return run
+
+    def replace(self, **parts: Any) -> "Run":
+        """The same run with other parts, by the names of its attributes, e.g. ``run.replace(checkpoints=())``."""
+        if "data" in parts:
+            parts["graph"] = parts.pop("data")
+        return Run.of(replace(self._state, **parts))
+
+    def _next(self, state: State) -> "Run":
+        """The run that has these parts: this one where they are its own."""
+        return self if state is self._state else Run.of(state)
+
+    @property
+    def state(self) -> State:
+        """Its parts."""
+        return self._state
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+        return self._state.model
 
     @property
     def data(self) -> Data:
         """The graph as it is now, without what was forgotten; after a deferred request it is built when asked for."""
-        return self.graph.data if isinstance(self.graph, GraphView) else self.graph
+        return self._state.data
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the model was trained."""
+        return self._state.recipe
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Scores on the three masks; none while requests are unverified."""
+        return self._state.metrics
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """One for each request carried out, oldest first."""
+        return self._state.receipts
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What makes requests cheap, where it was computed; it still depends on all that was trained on."""
+        return self._state.prepared
+
+    @property
+    def loss(self) -> Loss:
+        """Per-node loss it was trained with."""
+        return self._state.loss
+
+    @property
+    def forward(self) -> Forward:
+        """How the model is called."""
+        return self._state.forward
+
+    @property
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """States of training that ``replay`` can resume; they remember what was trained on until then."""
+        return self._state.checkpoints
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What each way to forget was found to be worth on this model, where that was measured."""
+        return self._state.calibration
+
+    @property
+    def origin(self) -> tuple[Path, int] | None:
+        """The folder it was opened from, and how many receipts it had there."""
+        return self._state.origin
 
     @property
     def pending(self) -> int:
         """Deferred requests that are not verified."""
-        return 0 if self.prepared is None or self.prepared.pending is None else self.prepared.pending.requests
+        return self._state.pending
 
     @property
-    def _worn(self) -> float:
-        """The share of the graph that went since the curvature was computed."""
-        if self.prepared is None:
-            return 0.0
-        if isinstance(self.graph, GraphView):
-            return self.prepared.worn(self.graph.stored_edges, int(self.graph.labels.train_mask.sum()))
-        return self.prepared.worn(int(self.graph.edge_index.size(1)), int(self.graph.train_mask.sum()))
+    def standing(self) -> Standing:
+        """What was asked of this model since it was trained, and how much of it is believed left."""
+        return standing_of(self.receipts)
 
     def forget(
         self,
@@ -129,73 +175,8 @@ class Run:
             screen: Refuse a request that is out of the ordinary (:meth:`screen`); the receipt has what was found.
             **options: Options of the method.
         """
-        given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
-        if screen:
-            return screened(self, request, method, purge=purge, **given, **options)
-        return forget(self, request, method, **given, purge=purge, options=options)
-
-    def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
-        """What a request is predicted to do to nodes not trained on, and whether random ones like it do as much.
-
-        Deletion can itself be an attack. Nothing is changed; it takes some two sweeps over the graph for each request
-        that is drawn, and uses no test label.
-
-        Args:
-            request: What would be forgotten; what is gone already is left out.
-            seed: Of the random requests.
-            draws: How many of them, at least 10.
-            rate: Probability with which a random request is flagged.
-        """
-        return screen_run(self, request, seed=seed, draws=draws, rate=rate)
-
-    def purge(self, *, memory_mib: float | None = None) -> "Run":
-        """A new run that keeps nothing, beside the model, that was made with what it has forgotten.
-
-        Checkpoints and calibration go, unless training began anew with the last request, and a prepared state is
-        computed anew on the remaining graph. The last receipt says so, and has the cost. Requests that are pending are
-        verified first. A run that has nothing to purge, or has forgotten nothing, is returned as it is.
-
-        Args:
-            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
-        """
-        return purge(self, memory_mib)
-
-    def plan(
-        self,
-        request: Request,
-        method: str | Method | None = None,
-        *,
-        allow_class_loss: bool = False,
-        defer: bool = False,
-        memory_mib: float | None = None,
-        purge: bool = False,
-        **options: Any,
-    ) -> Plan:
-        """What :meth:`forget` would do and what it would cost, without doing it; the arguments are the same.
-
-        Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
-        over the graph.
-        """
-        given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
-        return plan(self, request, method, **given, purge=purge, options=options)
-
-    def _traces(self, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
-        """What else remembers a request that this run carries out.
-
-        Args:
-            after: The parts of the run that it leaves, by field.
-            fresh: Those that were made anew on the remaining graph alone, and how.
-        """
-        return [
-            *fates(vars(self), after, fresh),
-            *outside(self._name_of_data, len(self.receipts) + 1, None if self.origin is None else str(self.origin[0])),
-        ]
-
-    @property
-    def _name_of_data(self) -> str | None:
-        base = self.graph.base if isinstance(self.graph, GraphView) else self.graph
-        name: str | None = base.get("name")
-        return name
+        how: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        return self._next(forget(self._state, request, method, **how, purge=purge, screen=screen, options=options))
 
     def forget_all(
         self,
@@ -220,36 +201,40 @@ class Run:
             progress: Called with (requests done, requests).
             **options: As for :meth:`forget`; ``purge`` once, when all of them are carried out.
         """
-        return forget_all(self, requests, method, batch=batch, out=out, progress=progress, **options)
+        return self._next(forget_all(self._state, requests, method, batch=batch, out=out, progress=progress, **options))
 
-    @property
-    def standing(self) -> Standing:
-        """What was asked of this model since it was trained, and how much of it is believed left."""
-        return standing_of(self.receipts)
+    def plan(
+        self,
+        request: Request,
+        method: str | Method | None = None,
+        *,
+        allow_class_loss: bool = False,
+        defer: bool = False,
+        memory_mib: float | None = None,
+        purge: bool = False,
+        **options: Any,
+    ) -> Plan:
+        """What :meth:`forget` would do and what it would cost, without doing it; the arguments are the same.
 
-    def _ready_for(self, method: str | Method) -> dict[str, Any]:
-        """Of what this run keeps, what a method takes."""
-        return ready_for(
-            method,
-            prepared=self.prepared,
-            checkpoints=self.checkpoints,
-            calibration=self.calibration,
-            receipts=self.receipts,
-        )
+        Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
+        over the graph.
+        """
+        given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        return plan(self._state, request, method, **given, purge=purge, options=options)
 
-    def _unlearn(self, request: Request, method: str | Method, **how: Any) -> Unlearned:
-        """Let a method forget a request on this model and graph, trained as they were; ``how`` goes to ``unlearn``."""
-        return unlearn(
-            self.model,
-            self.graph,
-            request,
-            method,
-            weight_decay=self.recipe.weight_decay,
-            loss=self.loss,
-            forward=self.forward,
-            recipe=self.recipe,
-            **how,
-        )
+    def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
+        """What a request is predicted to do to nodes not trained on, and whether random ones like it do as much.
+
+        Deletion can itself be an attack. Nothing is changed; it takes some two sweeps over the graph for each request
+        that is drawn, and uses no test label.
+
+        Args:
+            request: What would be forgotten; what is gone already is left out.
+            seed: Of the random requests.
+            draws: How many of them, at least 10.
+            rate: Probability with which a random request is flagged.
+        """
+        return screen_state(self._state, request, seed=seed, draws=draws, rate=rate)
 
     def prepare(self, *, memory_mib: float | None = None) -> "Run":
         """The same run with the state that makes requests cheap, computed anew on the graph as it is now.
@@ -257,16 +242,7 @@ class Run:
         Args:
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
         """
-        here = self._verified(memory_mib)
-        state = prepare(
-            here.model,
-            here.data,
-            weight_decay=here.recipe.weight_decay,
-            loss=here.loss,
-            forward=here.forward,
-            memory_mib=memory_mib,
-        )
-        return replace(here, prepared=_served_best(state, self.calibration))
+        return self._next(prepared_anew(self._state, memory_mib))
 
     def calibrate(
         self,
@@ -290,22 +266,9 @@ class Run:
             progress: Called with (deletions done, deletions).
             keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
         """
-        here = self._verified(None) if self.prepared is not None else self.prepare()
-
-        def with_found(found: Calibration) -> "Run":
-            assert here.prepared is not None
-            usual = replace(here.prepared, damping=found.damping, raised=found.raised)
-            return replace(here, calibration=found, prepared=_served_best(usual, found))
-
-        found = calibrate(
-            here,
-            deletions,
-            seed=seed,
-            trainer=trainer,
-            progress=progress,
-            keep=None if keep is None else lambda found: keep(with_found(found)),
-        )
-        return with_found(found)
+        kept = None if keep is None else lambda state: keep(Run.of(state))
+        found = calibrate(self._state, deletions, seed=seed, trainer=trainer, progress=progress, keep=kept)
+        return self._next(found)
 
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
@@ -314,48 +277,24 @@ class Run:
         pending, the last receipt is checked again: its parameters are those of the model, and its objective is what
         the model has on the graph.
         """
-        if not self.pending or self.prepared is None:
-            self._recheck()
-            return self
-        prepared, receipts = settle(
-            self.model,
-            self.data,
-            self.prepared,
-            self.receipts,
-            weight_decay=self.recipe.weight_decay,
-            loss=self.loss,
-            forward=self.forward,
-        )
-        metrics = score(self.model, self.data, self.loss, self.forward)
-        return replace(self, graph=self.data, metrics=metrics, receipts=receipts, prepared=prepared)
+        return self._next(verify(self._state))
 
-    def _recheck(self) -> None:
-        if not self.receipts:
-            return
-        last = self.receipts[-1]
-        if last.parameters["digest_after"] != tensor_digest(self.model.named_parameters()):
-            raise RunError("the parameters of the model are not those that the last receipt tells of")
-        known = last.objective.get("remaining_after")
-        decay = decay_vector(self.model, self.recipe.weight_decay)
-        objective = Objective(self.model, self.data, self.loss, decay, self.forward, Meter(self.data.x.device))
-        now = objective.at(flatten(self.model)).value
-        if known is not None and abs(known - now) > SAME * abs(known):
-            raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")
+    def purge(self, *, memory_mib: float | None = None) -> "Run":
+        """A new run that keeps nothing, beside the model, that was made with what it has forgotten.
 
-    def _verified(self, memory_mib: float | None) -> "Run":
-        """This run without pending requests, which no budget may hold."""
-        if self.pending and memory_mib is not None:
-            raise MethodError(
-                "verifying the deferred requests that are pending looks at the whole graph at once; call Run.verify "
-                "(unweave verify) first, or leave memory_mib (--memory-mib) out"
-            )
-        return self.verify() if self.pending else self
+        Checkpoints and calibration go, unless training began anew with the last request, and a prepared state is
+        computed anew on the remaining graph. The last receipt says so, and has the cost. Requests that are pending are
+        verified first. A run that has nothing to purge, or has forgotten nothing, is returned as it is.
+
+        Args:
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
+        """
+        return self._next(purge(self._state, memory_mib))
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""
         data = copy.copy(self.data).to(device)
-        return replace(
-            self,
+        return self.replace(
             model=copy.deepcopy(self.model).to(device),
             graph=data,
             prepared=None if self.prepared is None else self.prepared.to(device).on(data, self.loss, self.forward),
@@ -370,21 +309,11 @@ class Run:
             path: The folder; refused when it exists.
             overwrite: Replace it when it exists.
         """
-        path = Path(path)
-        recover_folder(path)
-        if path.exists() and not overwrite:
-            raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
-        if path.exists():
-            check_folder(path)  # only a run is ever overwritten
-        write_folder(path, files_of(self.at(path)))
-        return path
+        return save(self._state, path, overwrite=overwrite)
 
     def at(self, path: str | Path) -> "Run":
         """This run as a folder will hold it: its receipts know whether the run before is replaced."""
-        if self.origin is None or Path(path).resolve() != self.origin[0].resolve():
-            return self
-        here = str(self.origin[0])
-        return replace(self, receipts=tuple(replace(r, remembers=replaced(r.remembers, here)) for r in self.receipts))
+        return self._next(at(self._state, path))
 
     @classmethod
     def open(
@@ -408,10 +337,4 @@ class Run:
             loss: Your own loss, when one was used.
             forward: Your own way to call the model, when one was used.
         """
-        return cls(**parts_of(Path(path), model, data, root, loss, forward))
-
-
-def _served_best(state: Prepared, calibration: Calibration | None) -> Prepared:
-    """A prepared state with the damping that served best, where that was measured."""
-    factor = 1.0 if calibration is None else calibration.factor
-    return replace(state, damping=factor * state.damping, raised=factor * state.raised)
+        return cls.of(state_of(Path(path), model, data, root, loss, forward))

@@ -1,50 +1,50 @@
 """Screen what a run has not yet forgotten of a request, and refuse one that is out of the ordinary."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unweave.auditing.before.screen import Screening, screen
 from unweave.errors import MethodError
+from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run.stream import outstanding, refuse_gone
+from unweave.run.gone import outstanding, refuse_gone
+from unweave.run.state import State
 
-if TYPE_CHECKING:
-    from unweave.methods import Method
-    from unweave.run.run import Run
-
-__all__ = ["screen_run", "screened"]
+__all__ = ["checked", "screen_state", "with_screening"]
 
 
-def screen_run(run: "Run", request: Request, **how: Any) -> Screening:
-    """The same for what a run has not yet forgotten of a request; see :meth:`unweave.Run.screen`."""
-    if isinstance(request, Request) and run.receipts:
-        left, note = outstanding(request, run.receipts)
+def screen_state(state: State, request: Request, **how: Any) -> Screening:
+    """What a request is predicted to do; see :meth:`unweave.Run.screen`."""
+    if isinstance(request, Request) and state.receipts:
+        left, note = outstanding(request, state.receipts)
         if left is None:
             raise refuse_gone(request, note)
         request = left
     return screen(
-        run.model,
-        run.data,
+        state.model,
+        state.data,
         request,
-        weight_decay=run.recipe.weight_decay,
-        loss=run.loss,
-        forward=run.forward,
-        prepared=run.prepared and run.prepared.to(run.data.x.device),
+        weight_decay=state.recipe.weight_decay,
+        loss=state.loss,
+        forward=state.forward,
+        prepared=state.prepared and state.prepared.to(state.data.x.device),
         **how,
     )
 
 
-def screened(run: "Run", request: Request, method: "str | Method | None", **how: Any) -> "Run":
-    """A run that has forgotten a request, unless that is out of the ordinary; the receipt has what screening took."""
-    if how.get("memory_mib") is not None:
+def checked(state: State, request: Request, memory_mib: float | None) -> Screening:
+    """The screening of a request that is nothing out of the ordinary; any other is refused."""
+    if memory_mib is not None:
         raise MethodError(
             "screening looks at the whole graph at once; leave screen (--screen) out, or memory_mib (--memory-mib)"
         )
-    found = screen_run(run, request)
+    found = screen_state(state, request)
     found.refuse()
-    done = run.forget(request, method, **how)
-    last = done.receipts[-1]
-    seconds = last.seconds | {"screen": found.seconds, "total": last.seconds["total"] + found.seconds}
+    return found
+
+
+def with_screening(receipt: Receipt, found: Screening) -> Receipt:
+    """The receipt of a request that was screened before: what was found, and what that took."""
+    seconds = receipt.seconds | {"screen": found.seconds, "total": receipt.seconds["total"] + found.seconds}
     told = {key: value for key, value in found.to_dict().items() if key != "request"}
-    last = replace(last, screening=told, seconds=seconds, passes=last.passes + found.passes)
-    return replace(done, receipts=(*done.receipts[:-1], last))
+    return replace(receipt, screening=told, seconds=seconds, passes=receipt.passes + found.passes)

@@ -1,0 +1,124 @@
+"""The parts of a run, and what follows from them alone.
+
+Every verb of a run is a function from one :class:`State` to the next; :class:`~unweave.Run` hands its own to them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.curvature.prepared import Prepared
+from unweave.graph.view import GraphView
+from unweave.methods import Method
+from unweave.methods.ladder.calibration import Calibration
+from unweave.methods.registry import ready_for as taken_by
+from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.objective import Forward, call
+from unweave.receipt.receipt import Receipt
+from unweave.receipt.traces import Trace, fates, outside
+from unweave.request import Request
+from unweave.training.adam import Recipe
+from unweave.training.checkpoints import Checkpoint
+from unweave.unlearning import Unlearned, unlearn
+
+__all__ = ["State", "ready_for", "traces", "unlearn_state", "worn"]
+
+
+@dataclass(frozen=True)
+class State:
+    """A trained model and everything that belongs to it.
+
+    Attributes:
+        model: The model.
+        graph: The graph as it is now, without what was forgotten; after a deferred request a view of it.
+        recipe: How the model was trained.
+        metrics: Scores on the three masks; none while requests are unverified.
+        receipts: One for each request carried out, oldest first.
+        prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
+        loss: Per-node loss it was trained with.
+        forward: How the model is called.
+        checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
+        origin: The folder it was opened from, and how many receipts it had there.
+        calibration: What each way to forget was found to be worth on this model, where that was measured.
+    """
+
+    model: nn.Module
+    graph: Data | GraphView
+    recipe: Recipe
+    metrics: Mapping[str, float]
+    receipts: tuple[Receipt, ...] = ()
+    prepared: Prepared | None = None
+    loss: Loss = cross_entropy
+    forward: Forward = call
+    checkpoints: tuple[Checkpoint, ...] = ()
+    origin: tuple[Path, int] | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def data(self) -> Data:
+        """The graph as it is now; after a deferred request it is built when asked for."""
+        return self.graph.data if isinstance(self.graph, GraphView) else self.graph
+
+    @property
+    def base(self) -> Data:
+        """The graph, or what its view is a view of: for what is the same of both."""
+        return self.graph.base if isinstance(self.graph, GraphView) else self.graph
+
+    @property
+    def pending(self) -> int:
+        """Deferred requests that are not verified."""
+        return 0 if self.prepared is None or self.prepared.pending is None else self.prepared.pending.requests
+
+
+def worn(state: State) -> float:
+    """The share of the graph that went since the curvature was computed."""
+    if state.prepared is None:
+        return 0.0
+    if isinstance(state.graph, GraphView):
+        return state.prepared.worn(state.graph.stored_edges, int(state.graph.labels.train_mask.sum()))
+    return state.prepared.worn(int(state.graph.edge_index.size(1)), int(state.graph.train_mask.sum()))
+
+
+def ready_for(state: State, method: str | Method) -> dict[str, Any]:
+    """Of what a run keeps, what a method takes."""
+    return taken_by(
+        method,
+        prepared=state.prepared,
+        checkpoints=state.checkpoints,
+        calibration=state.calibration,
+        receipts=state.receipts,
+    )
+
+
+def unlearn_state(state: State, request: Request, method: str | Method, **how: Any) -> Unlearned:
+    """Let a method forget a request on this model and graph, trained as they were; ``how`` goes to ``unlearn``."""
+    return unlearn(
+        state.model,
+        state.graph,
+        request,
+        method,
+        weight_decay=state.recipe.weight_decay,
+        loss=state.loss,
+        forward=state.forward,
+        recipe=state.recipe,
+        **how,
+    )
+
+
+def traces(state: State, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
+    """What else remembers a request that a run carries out.
+
+    Args:
+        state: The run before.
+        after: The parts of the run that it leaves, by field.
+        fresh: Those that were made anew on the remaining graph alone, and how.
+    """
+    opened = None if state.origin is None else str(state.origin[0])
+    return [
+        *fates(vars(state), after, fresh),
+        *outside(state.base.get("name"), len(state.receipts) + 1, opened),
+    ]

@@ -1,0 +1,81 @@
+"""Look at a run's deferred requests on the whole graph, check its last receipt, and compute its prepared state."""
+
+from dataclasses import replace
+
+from unweave._core.cost import Meter
+from unweave._core.digest import tensor_digest
+from unweave.curvature.prepared import Prepared, prepare
+from unweave.errors import MethodError, RunError
+from unweave.methods.deferred import settle
+from unweave.methods.ladder.calibration import Calibration
+from unweave.objective.objective import Objective, decay_vector, flatten
+from unweave.objective.scores import score
+from unweave.run.state import State
+
+__all__ = ["prepared_anew", "served_best", "verified", "verify"]
+
+SAME = 1e-3
+"""Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
+
+
+def verify(state: State) -> State:
+    """Verify deferred requests, or check the last receipt; see :meth:`unweave.Run.verify`."""
+    if not state.pending or state.prepared is None:
+        _recheck(state)
+        return state
+    prepared, receipts = settle(
+        state.model,
+        state.data,
+        state.prepared,
+        state.receipts,
+        weight_decay=state.recipe.weight_decay,
+        loss=state.loss,
+        forward=state.forward,
+    )
+    metrics = score(state.model, state.data, state.loss, state.forward)
+    return replace(state, graph=state.data, metrics=metrics, receipts=receipts, prepared=prepared)
+
+
+def verified(state: State, memory_mib: float | None) -> State:
+    """A run without pending requests, which no budget may hold."""
+    if state.pending and memory_mib is not None:
+        raise MethodError(
+            "verifying the deferred requests that are pending looks at the whole graph at once; call Run.verify "
+            "(unweave verify) first, or leave memory_mib (--memory-mib) out"
+        )
+    return verify(state) if state.pending else state
+
+
+def prepared_anew(state: State, memory_mib: float | None) -> State:
+    """Compute the prepared state on the graph as it is now; see :meth:`unweave.Run.prepare`."""
+    here = verified(state, memory_mib)
+    found = prepare(
+        here.model,
+        here.data,
+        weight_decay=here.recipe.weight_decay,
+        loss=here.loss,
+        forward=here.forward,
+        memory_mib=memory_mib,
+    )
+    return replace(here, prepared=served_best(found, state.calibration))
+
+
+def served_best(prepared: Prepared, calibration: Calibration | None) -> Prepared:
+    """A prepared state with the damping that served best, where that was measured."""
+    factor = 1.0 if calibration is None else calibration.factor
+    return replace(prepared, damping=factor * prepared.damping, raised=factor * prepared.raised)
+
+
+def _recheck(state: State) -> None:
+    """The last receipt's parameters are those of the model, and its objective is what the model has on the graph."""
+    if not state.receipts:
+        return
+    last = state.receipts[-1]
+    if last.parameters["digest_after"] != tensor_digest(state.model.named_parameters()):
+        raise RunError("the parameters of the model are not those that the last receipt tells of")
+    known = last.objective.get("remaining_after")
+    decay = decay_vector(state.model, state.recipe.weight_decay)
+    objective = Objective(state.model, state.data, state.loss, decay, state.forward, Meter(state.data.x.device))
+    now = objective.at(flatten(state.model)).value
+    if known is not None and abs(known - now) > SAME * abs(known):
+        raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")
