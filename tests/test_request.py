@@ -82,6 +82,15 @@ def test_a_request_cannot_be_changed() -> None:
         (lambda: Request(nodes=torch.tensor([False, True])), "boolean mask"),
         (lambda: Request.from_csv("kind,node,value\nnode,3,,9\n"), "line 2: more than the three columns"),
         (lambda: Request.from_csv("kind,node,value\nfeature,3,all\nfeature,3,1\n"), "line 3: features of node 3"),
+        (lambda: Request.from_csv("kind,node,value\nnode," + "1" * 200_000 + ",\n"), "line 2: not valid CSV.*131072"),
+        (lambda: Request.from_csv("kind," + "x" * 200_000), "not valid CSV"),
+        (lambda: Request.from_csv("kind,node,value\nnode," + "1" * 100_000 + ",\n"), "^line 2: .{0,150}$"),
+        (
+            lambda: Request.from_csv("kind,node,value\nnode,3,\nend,2,\n"),
+            "should be 2 rows before the end, there are 1",
+        ),
+        (lambda: Request.from_csv("kind,node,value\nnode,3,\nend,1,\nnode,4,\n"), "line 4: a row after the end"),
+        (lambda: Request.from_dict({"nodes": [3], 1: 2, "x": 3}), "unknown key 1"),
     ],
 )
 def test_bad_form_is_refused(make, says) -> None:  # type: ignore[no-untyped-def]
@@ -95,6 +104,45 @@ def test_bad_form_is_refused(make, says) -> None:  # type: ignore[no-untyped-def
 def test_an_empty_request_is_refused(make) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(EmptyRequestError):
         make()
+
+
+def test_a_csv_that_was_cut_is_no_other_request() -> None:
+    """``node,12,`` cut to ``node,1`` named another node."""
+    whole = "kind,node,value\nnode,7,\nedge,0,633\nnode,12,\nend,3,\n"
+    assert (
+        Request.from_csv(whole)
+        == Request.from_csv(whole.replace("\n", "\r\n"))
+        == Request(nodes=[7, 12], edges=[(0, 633)])
+    )
+    for length in range(len(whole)):
+        if whole[length - 1] != "\n":
+            with pytest.raises(RequestError):
+                Request.from_csv(whole[:length])
+    with pytest.raises(RequestError, match="may have been cut; end a whole text with one"):
+        Request.from_csv("kind,node,value\nnode,1")
+
+
+def test_every_bad_line_of_a_file_is_named_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"nodes": [1]}\n{"nodes": 3}\n\n{}\n{"nodes": [2]}\nnonsense\n')
+    with pytest.raises(RequestError, match="3 lines are no request") as caught:
+        Request.read_all(path)
+    told = str(caught.value)
+    assert all(words in told for words in ("line 2: nodes must be a list", "line 4: the request is empty", "line 6: "))
+    lines = Request.read_lines(path)
+    assert lines.requests == {1: Request(nodes=[1]), 5: Request(nodes=[2])}
+    assert set(lines.invalid) == {2, 4, 6}
+    path.write_text("{\n" * 30)
+    with pytest.raises(RequestError, match=r"line 20: .*\n  and lines 21, 22, .*, 30$"):
+        Request.read_all(path)
+
+
+def test_a_line_separator_of_unicode_does_not_split_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    path.write_text('{"nodes": [1], "id": "a\x85b"}\n{"nodes":\u2028[2]}\n{"nodes": [3]}\r\n', encoding="utf-8")
+    lines = Request.read_lines(path)
+    assert [*lines.invalid, *lines.requests] == [1, 2, 3]
+    assert "id must be" in str(lines.invalid[1])
 
 
 ids = st.integers(0, 500)

@@ -10,7 +10,7 @@ import json
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from unweave._core.digest import canonical_json, document_digest
+from unweave._core.words import listed, shown
 from unweave.errors import EmptyRequestError, RequestError
 
-__all__ = ["ALL", "KINDS", "Columns", "Request"]
+__all__ = ["ALL", "KINDS", "Columns", "Lines", "Request"]
 
 ALL: Literal["all"] = "all"
 KINDS = ("nodes", "edges", "features", "labels")
@@ -33,6 +34,8 @@ WORDS = {"id": 200, "note": 2_000}
 Columns = Literal["all"] | tuple[int, ...]
 CSV_KINDS = ("node", "edge", "feature", "label")
 WHOLE = r"-?[0-9]{1,18}"
+TOLD = 20
+"""How many bad lines an error explains; of the rest it gives the numbers."""
 
 
 @dataclass(frozen=True, init=False)
@@ -80,7 +83,7 @@ class Request:
         unlabelled = [_integer(n, "labels") for n in _items(labels, "labels")]
         if not isinstance(features, Mapping):
             raise RequestError(
-                f"features must map a node to 'all' or to its columns, got {features!r}; "
+                f"features must map a node to 'all' or to its columns, got {shown(features)}; "
                 "write features={7: 'all', 9: [0, 5]}"
             )
         rows = [_integer(key, "features") for key in features]
@@ -114,16 +117,9 @@ class Request:
 
     def describe(self) -> str:
         """The request in a few words, e.g. ``"2 nodes, 1 edge"``."""
-        parts = []
-        for count, one, many in (
-            (len(self.nodes), "1 node", "{} nodes"),
-            (len(self.edges), "1 edge", "{} edges"),
-            (len(self.features), "features of 1 node", "features of {} nodes"),
-            (len(self.labels), "1 label", "{} labels"),
-        ):
-            if count:
-                parts.append(one if count == 1 else many.format(count))
-        return ", ".join(parts)
+        counts = map(len, (self.nodes, self.edges, self.features, self.labels))
+        words = zip(counts, ("{} node", "{} edge", "features of {} node", "{} label"), strict=True)
+        return ", ".join(word.format(count) + "s" * (count > 1) for count, word in words if count)
 
     def content(self) -> dict[str, Any]:
         """What is to be forgotten as a JSON document, without ``id`` and ``note``; absent kinds are left out."""
@@ -148,11 +144,11 @@ class Request:
     def from_dict(cls, document: Any) -> "Request":
         """Read the JSON document form."""
         if not isinstance(document, Mapping):
-            raise RequestError(f"a request is a JSON object with {', '.join(KINDS)}; got {_shown(document)}")
+            raise RequestError(f"a request is a JSON object with {', '.join(KINDS)}; got {shown(document)}")
         unknown = sorted(set(document) - {*KINDS, *WORDS}, key=str)
         if unknown:
             known = ", ".join((*KINDS, *WORDS))
-            raise RequestError(f"unknown key {_shown(unknown[0])} in the request; known: {known}")
+            raise RequestError(f"unknown key {shown(unknown[0])} in the request; known: {known}")
         features = document.get("features", {})
         if isinstance(features, Mapping):
             nodes = [_node_key(key) for key in features]
@@ -171,47 +167,30 @@ class Request:
 
     @classmethod
     def from_csv(cls, text: str) -> "Request":
-        """Read CSV text with the header ``kind,node,value``.
+        """Read CSV text with the header ``kind,node,value``; it must end with a newline, as proof that it is whole.
 
         Rows are ``node,3,``, ``edge,0,633`` (the value is the other end), ``feature,7,all``,
-        ``feature,9,5`` (one column a row) and ``label,4,``.
+        ``feature,9,5`` (one column a row) and ``label,4,``. A last row ``end,5,`` says how many rows there are before
+        it: with it a file that lost whole lines is noticed too.
         """
-        reader = csv.DictReader(io.StringIO(text))
-        if reader.fieldnames is None or [name.strip() for name in reader.fieldnames] != [
-            "kind",
-            "node",
-            "value",
-        ]:
-            raise RequestError(f"the first line must be 'kind,node,value', got {reader.fieldnames}")
         nodes: list[int] = []
         edges: list[tuple[int, int]] = []
         labels: list[int] = []
         features: dict[int, Any] = {}
-        for row in reader:
-            number = reader.line_num
-            kind, node, value = ((row[name] or "").strip() for name in reader.fieldnames)
-            if kind not in CSV_KINDS:
-                raise RequestError(f"line {number}: unknown kind {kind!r}; use {', '.join(CSV_KINDS)}")
-            if None in row:
-                raise RequestError(f"line {number}: more than the three columns kind, node and value")
-            if (kind in ("node", "label")) != (value == ""):
-                wants = "leaves the value empty" if value else "needs a value"
-                raise RequestError(f"line {number}: a {kind} {wants}")
-            ident = _number(node, number)
+        for number, kind, ident, value in _rows(text):
             if kind == "node":
                 nodes.append(ident)
             elif kind == "label":
                 labels.append(ident)
             elif kind == "edge":
                 edges.append((ident, _number(value, number)))
+            elif ident in features and ALL in (value, features[ident]):
+                raise RequestError(f"line {number}: features of node {ident} are named twice")
+            elif value == ALL:
+                features[ident] = ALL
             else:
-                if ident in features and ALL in (value, features[ident]):
-                    raise RequestError(f"line {number}: features of node {ident} are named twice")
-                if value == ALL:
-                    features[ident] = ALL
-                else:
-                    features.setdefault(ident, []).append(_number(value, number))
-        return cls(nodes=tuple(nodes), edges=tuple(edges), features=features, labels=tuple(labels))
+                features.setdefault(ident, []).append(_number(value, number))
+        return cls(nodes=nodes, edges=edges, features=features, labels=labels)
 
     @classmethod
     def merged(cls, requests: "Iterable[Request]", *, undirected: bool = False) -> "Request":
@@ -236,23 +215,30 @@ class Request:
 
     @classmethod
     def read_all(cls, path: str | Path) -> "list[Request]":
-        """Read a ``.jsonl`` file, one request a line; a ``.json`` or ``.csv`` file is one request."""
+        """Read a ``.jsonl`` file, one request a line; a ``.json`` or ``.csv`` file is one request.
+
+        Raises:
+            RequestError: Names every line that is no request; :meth:`read_lines` gives the others too.
+        """
+        return cls.read_lines(path).all_valid()
+
+    @classmethod
+    def read_lines(cls, path: str | Path) -> "Lines":
+        """Read a file as :meth:`read_all` does, and put the lines that are no requests aside."""
         path = Path(path)
         if path.suffix.lower() != ".jsonl":
-            return [cls.read(path)]
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the requests {path}: {error}") from None
-        found = []
-        for number, line in enumerate(lines, start=1):
+            return Lines(path, {1: cls.read(path)}, {})
+        requests: dict[int, Request] = {}
+        invalid: dict[int, RequestError] = {}
+        # Lines end with a newline and with nothing else that Unicode knows: any of that may stand in a text.
+        for number, line in enumerate(_read(path).split("\n"), start=1):
             try:
-                found += [cls.from_json(line)] if line.strip() else []
+                requests |= {number: cls.from_json(line)} if line.strip() else {}
             except RequestError as error:
-                raise type(error)(f"{path}, line {number}: {error}") from None
-        if not found:
+                invalid[number] = error
+        if not requests and not invalid:
             raise EmptyRequestError(f"{path} holds no request; write one a line")
-        return found
+        return Lines(path, requests, invalid)
 
     @classmethod
     def read(cls, path: str | Path) -> "Request":
@@ -261,17 +247,69 @@ class Request:
         readers = {".json": cls.from_json, ".csv": cls.from_csv}
         if path.suffix.lower() not in readers:
             raise RequestError(f"{path} must end in .json or .csv (.jsonl for several, one a line)")
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"cannot read the request {path}: {error}") from None
-        return readers[path.suffix.lower()](text)
+        return readers[path.suffix.lower()](_read(path))
 
 
-def _shown(value: Any) -> str:
-    """A value in an error: not longer than a line, and without characters that a terminal would obey."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}… ({len(text)} characters)"
+@dataclass(frozen=True)
+class Lines:
+    """A file of requests, line by line.
+
+    Attributes:
+        path: The file.
+        requests: Those of its lines that are requests, by number.
+        invalid: What is wrong with each of the others.
+    """
+
+    path: Path
+    requests: Mapping[int, Request]
+    invalid: Mapping[int, RequestError]
+
+    def all_valid(self) -> list[Request]:
+        """The requests, where every line is one."""
+        if self.invalid:
+            told = [f"line {number}: {error}" for number, error in self.invalid.items()]
+            if len(told) > TOLD:
+                told[TOLD:] = ["and lines " + ", ".join(map(str, [*self.invalid][TOLD:]))]
+            count = "a line is" if len(self.invalid) == 1 else f"{len(self.invalid)} lines are"
+            raise RequestError(f"{self.path}: {count} no request, nothing was carried out:\n  " + "\n  ".join(told))
+        return list(self.requests.values())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RequestError(f"cannot read requests from {path}: {error}") from None
+
+
+def _rows(text: str) -> Iterator[tuple[int, str, int, str]]:
+    """Line, kind, node and value of each row of a CSV request that is whole."""
+    reader = csv.DictReader(io.StringIO(text))
+    try:
+        names = reader.fieldnames or []
+        if [name.strip() for name in names] != ["kind", "node", "value"]:
+            raise RequestError(f"the first line must be 'kind,node,value', got {shown(names)}")
+        if not text.endswith(("\n", "\r")):
+            raise RequestError("the last line has no newline, so it may have been cut; end a whole text with one")
+        ended = False
+        for count, row in enumerate(reader):
+            number = reader.line_num
+            kind, node, value = ((row[name] or "").strip() for name in names)
+            if kind not in (*CSV_KINDS, "end") or ended:
+                what = "a row after the end" if ended else f"unknown kind {shown(kind)}"
+                raise RequestError(f"line {number}: {what}; use {', '.join(CSV_KINDS)}, and end for the last row")
+            if None in row:
+                raise RequestError(f"line {number}: more than the three columns kind, node and value")
+            if (kind in ("edge", "feature")) == (value == ""):
+                wants = "leaves the value empty" if value else "needs a value"
+                raise RequestError(f"line {number}: a {kind} {wants}")
+            ended = kind == "end"
+            if not ended:
+                yield number, kind, _number(node, number), value
+            elif _number(node, number) != count:
+                raise RequestError(f"line {number}: there should be {node} rows before the end, there are {count}")
+    except csv.Error as error:
+        raise RequestError(f"line {reader.line_num + 1}: not valid CSV: {error}") from None
 
 
 def _words(name: str, said: Any) -> str | None:
@@ -280,7 +318,7 @@ def _words(name: str, said: Any) -> str | None:
     if not isinstance(said, str) or not said.strip() or not said.isprintable() or len(said) > WORDS[name]:
         raise RequestError(
             f"{name} must be a text of 1 to {WORDS[name]} printable characters in one line, or be left out; "
-            f"got {_shown(said)}"
+            f"got {shown(said)}"
         )
     return said
 
@@ -300,7 +338,7 @@ def _joined(name: str, several: list[str | None]) -> str | None:
 
 def _items(entries: Any, kind: str) -> list[Any]:
     if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
-        raise RequestError(f"{kind} must be a list, got {entries!r}")
+        raise RequestError(f"{kind} must be a list, got {shown(entries)}")
     if str(getattr(entries, "dtype", "")).endswith("bool"):
         raise RequestError(f"{kind} must be a list of ids, got a boolean mask; pass mask.nonzero().flatten()")
     return list(entries)
@@ -312,14 +350,14 @@ def _integer(value: Any, kind: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise RequestError(f"{kind}: {value!r} is not a whole number") from None
+        raise RequestError(f"{kind}: {shown(value)} is not a whole number") from None
 
 
 def _edge(edge: Any) -> tuple[int, int]:
     try:
         u, v = edge
     except (TypeError, ValueError):
-        raise RequestError(f"edges: {edge!r} is not a pair (u, v)") from None
+        raise RequestError(f"edges: {shown(edge)} is not a pair (u, v)") from None
     return _integer(u, "edges"), _integer(v, "edges")
 
 
@@ -327,32 +365,32 @@ def _columns(node: int, columns: Any) -> Columns:
     if isinstance(columns, str):
         if columns == ALL:
             return ALL
-        raise RequestError(f"features: columns of node {node} must be 'all' or a list, got {columns!r}")
-    listed = tuple(_integer(c, f"features of node {node}") for c in _items(columns, f"features of node {node}"))
-    if not listed:
+        raise RequestError(f"features: columns of node {node} must be 'all' or a list, got {shown(columns)}")
+    kind = f"features of node {node}"
+    numbers = [_integer(c, kind) for c in _items(columns, kind)]
+    if not numbers:
         raise RequestError(f"features: no column is named for node {node}; use 'all' for the whole row")
-    _refuse_duplicates(f"features of node {node}", listed)
-    return tuple(sorted(listed))
+    _refuse_duplicates(kind, numbers)
+    return tuple(sorted(numbers))
 
 
 def _refuse_duplicates(kind: str, entries: Iterable[Any]) -> None:
     repeated = sorted(entry for entry, count in Counter(entries).items() if count > 1)
     if repeated:
-        shown = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
-        raise RequestError(f"{kind}: named more than once: {shown}; name each entry once")
+        raise RequestError(f"{kind}: named more than once: {listed(repeated)}; name each entry once")
 
 
 def _node_key(key: Any) -> int:
     if isinstance(key, str) and re.fullmatch(WHOLE, key):
         return int(key)
     if isinstance(key, str):
-        raise RequestError(f"features: {key!r} is not a node id")
+        raise RequestError(f"features: {shown(key)} is not a node id")
     return _integer(key, "features")
 
 
 def _number(text: str, line: int) -> int:
     if not re.fullmatch(WHOLE, text):
-        raise RequestError(f"line {line}: {text!r} is not a whole number")
+        raise RequestError(f"line {line}: {shown(text)} is not a whole number")
     return int(text)
 
 
