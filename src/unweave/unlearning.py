@@ -19,9 +19,9 @@ from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
 from unweave.graph.removal import Region, Removal
 from unweave.graph.view import GraphView
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Method, Outcome
 from unweave.methods.deferred import forget_locally
-from unweave.methods.problem import meter_for, pose, pose_bounded
+from unweave.methods.problem import Problem, meter_for, pose, pose_bounded
 from unweave.methods.registry import make
 from unweave.models.reach import describe
 from unweave.objective.decay import WeightDecay, decay_to_json

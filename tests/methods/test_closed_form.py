@@ -12,8 +12,8 @@ import unweave as uw
 from tests.cases import DECAY, FEATURES, LAYERS, LOSSES, OUTPUTS, REQUESTS, Case, Net, dense_loss
 from unweave._core.cost import Meter
 from unweave.graph.removal import remove
-from unweave.methods.base import Problem
 from unweave.methods.baselines.closed_form import _pose, exact_hessian, forgotten
+from unweave.methods.problem import Problem
 from unweave.objective.objective import Objective, call, decay_vector, flatten
 from unweave.testing import small_graph
 

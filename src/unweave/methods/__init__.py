@@ -1,6 +1,6 @@
 """Ways to forget, one file each, behind the small contract of :class:`Method`."""
 
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.baselines.closed_form import ClosedForm
 from unweave.methods.baselines.eraser import EraserBEKM, EraserBLPA
 from unweave.methods.baselines.influence import IF
@@ -11,6 +11,7 @@ from unweave.methods.finetune import Finetune
 from unweave.methods.gif import GIF
 from unweave.methods.ladder.auto import Auto
 from unweave.methods.none import Nothing
+from unweave.methods.problem import Problem
 from unweave.methods.registry import available, make, register
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace

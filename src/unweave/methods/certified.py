@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from unweave.certificate.gaussian import check_promise
 from unweave.certificate.release import REFINE, TOLERANCE, certifiable, release
 from unweave.errors import MethodError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.training.adam import Recipe
 

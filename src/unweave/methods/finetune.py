@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from unweave.errors import MethodError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.objective.objective import flatten
 from unweave.training.adam import Recipe, fit, seeded

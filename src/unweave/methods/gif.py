@@ -15,7 +15,8 @@ from unweave.curvature.solvers.lanczos import RANK
 from unweave.curvature.solvers.quasi_newton import FIRST
 from unweave.errors import MethodError, NoProgressError
 from unweave.graph.index import among
-from unweave.methods.base import ASK, Expected, Outcome, Problem
+from unweave.methods.base import Expected, Outcome
+from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
 from unweave.objective.objective import Point

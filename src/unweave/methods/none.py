@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 
 __all__ = ["Nothing"]

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from torch import nn
 
 from unweave.errors import MethodError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.retrain import one_model
 from unweave.objective.objective import flatten

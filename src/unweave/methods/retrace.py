@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import LowRank
 from unweave.errors import DivergenceError, MethodError
-from unweave.methods.base import Expected, Outcome, Problem
+from unweave.methods.base import Expected, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.replay import Replay
 from unweave.objective.objective import trained

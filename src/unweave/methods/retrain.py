@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from unweave.certificate.release import certifiable, release
 from unweave.errors import MethodError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
 from unweave.objective.objective import duplicate, flatten, trained

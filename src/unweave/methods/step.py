@@ -20,7 +20,8 @@ from unweave.curvature.solvers import (
     neumann,
 )
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import ASK, Problem
 
 __all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
 

@@ -25,9 +25,8 @@ from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
 from unweave.errors import NoProgressError, RequestError, UnweaveError
 from unweave.graph.removal import hops_from
-from unweave.methods.base import Problem
 from unweave.methods.gif import GIF
-from unweave.methods.problem import meter_for, pose
+from unweave.methods.problem import Problem, meter_for, pose
 from unweave.objective.losses import Loss, binary_cross_entropy, cross_entropy
 from unweave.objective.objective import Forward, WeightDecay, call, trained, unflatten
 from unweave.request import Request

@@ -12,8 +12,8 @@ from unweave.experiments.paper.experiment import PUBLISHED_SCALES, Experiment, b
 from unweave.experiments.paper.results import Cell, Results
 from unweave.experiments.trial import OTHER_SEED
 from unweave.methods import Method
-from unweave.methods.base import Problem
 from unweave.methods.baselines.published import GIFPublished
+from unweave.methods.problem import Problem
 from unweave.methods.registry import parse
 from unweave.objective.objective import Objective
 

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from unweave.curvature.solvers import SolveReport, conjugate_gradients, random_like
 from unweave.curvature.solvers.base import relative
 from unweave.errors import MethodError, ModelError, SolverError
-from unweave.methods.base import Method, Outcome, Problem
+from unweave.methods.base import Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.objective.checks import rounding
 from unweave.objective.losses import cross_entropy

@@ -17,8 +17,9 @@ from unweave._core.cost import Meter
 from unweave.curvature.prepared import checked_objective
 from unweave.errors import MethodError, ModelError
 from unweave.graph.removal import Removal
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.baselines.partition import bekm, blpa
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Aggregation, Shards
 from unweave.objective.losses import Loss, cross_entropy

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from unweave.methods.base import Problem
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
 

@@ -6,7 +6,8 @@ from typing import ClassVar
 from unweave.curvature.solvers import minimise
 from unweave.curvature.solvers.quasi_newton import FIRST
 from unweave.errors import MethodError, NoProgressError
-from unweave.methods.base import ASK, Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 
 __all__ = ["LBFGS"]

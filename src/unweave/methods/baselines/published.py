@@ -9,7 +9,8 @@ from torch import Tensor
 from unweave.curvature.products import Hessian
 from unweave.curvature.solvers import neumann
 from unweave.errors import MethodError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
+from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.objective.objective import Objective
 

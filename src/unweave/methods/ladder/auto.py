@@ -10,12 +10,13 @@ import torch
 from unweave.curvature.damping import DAMPED_STEPS
 from unweave.curvature.prepared import AT_MINIMUM, Prepared, stationarity
 from unweave.errors import MethodError, NoProgressError, SolverError
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.gif import AUTO_STEPS
 from unweave.methods.ladder.calibration import LARGEST, LONGEST, SMALLEST, Calibration
 from unweave.methods.ladder.debt import Standing, age_of, standing_of
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import Shape, shape_of
+from unweave.methods.problem import Problem
 from unweave.methods.registry import parse, register
 from unweave.objective.objective import Point
 from unweave.objective.running_stats import running

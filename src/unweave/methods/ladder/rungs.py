@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from unweave.curvature.prepared import Prepared
-from unweave.methods.base import Expected, Method, Outcome, Problem
+from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.ladder.calibration import LONGEST, Calibration, is_damped
+from unweave.methods.problem import Problem
 from unweave.methods.registry import make, parse
 from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order
