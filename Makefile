@@ -27,10 +27,11 @@ test: .venv/dev.stamp             ## the test suite
 test-slow: .venv/dev.stamp        ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-check: .venv/dev.stamp            ## style and types
+check: .venv/dev.stamp            ## style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo results-quick

@@ -4,98 +4,118 @@
 >>> data = uw.load("demo")
 >>> model = uw.models.GCN(data.num_features, data.num_classes)
 >>> run = uw.train(model, data, seed=0)
->>> done = uw.unlearn(model, data, uw.draw("edges:0.05", data), method="gif", weight_decay=1e-4)
+>>> after = run.forget(uw.draw("edges:0.05", data))
+>>> print(after.receipts[-1])  # doctest: +SKIP
+
+Names are imported when they are first used, so that ``import unweave`` and ``unweave --help`` need no torch.
 """
 
-from unweave import methods, models
-from unweave._core.version import __version__
-from unweave.auditing import Audit
-from unweave.auditing.before.explain import Explanation, explain
-from unweave.auditing.before.screen import Screening, screen
-from unweave.curvature.prepared import Prepared, prepare
-from unweave.datasets import load, split
-from unweave.errors import (
-    AbnormalRequestError,
-    BudgetError,
-    ClassLossError,
-    DataError,
-    DataUnavailableError,
-    DivergenceError,
-    EmptyRequestError,
-    IntegrityError,
-    MethodError,
-    ModelError,
-    NegativeCurvatureError,
-    NoProgressError,
-    RequestError,
-    RunError,
-    SolverError,
-    UnweaveError,
-)
-from unweave.experiments.compare import compare
-from unweave.graph.draw import draw
-from unweave.methods.ladder.calibration import Calibration
-from unweave.objective import losses
-from unweave.receipt.receipt import Receipt
-from unweave.request import Request
-from unweave.run.audit import audit
-from unweave.run.plan import Plan
-from unweave.run.rehearse import Rehearsal, rehearse
-from unweave.run.run import Run
-from unweave.run.train import train
-from unweave.training.adam import Recipe
-from unweave.training.checkpoints import Checkpoint, Trainer
-from unweave.training.path import trace_path
-from unweave.training.polish import Polished, polish
-from unweave.unlearning import Unlearned, unlearn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "AbnormalRequestError",
-    "Audit",
-    "BudgetError",
-    "Calibration",
-    "Checkpoint",
-    "ClassLossError",
-    "DataError",
-    "DataUnavailableError",
-    "DivergenceError",
-    "EmptyRequestError",
-    "Explanation",
-    "IntegrityError",
-    "MethodError",
-    "ModelError",
-    "NegativeCurvatureError",
-    "NoProgressError",
-    "Plan",
-    "Polished",
-    "Prepared",
-    "Receipt",
-    "Recipe",
-    "Rehearsal",
-    "Request",
-    "RequestError",
-    "Run",
-    "RunError",
-    "Screening",
-    "SolverError",
-    "Trainer",
-    "Unlearned",
-    "UnweaveError",
+from unweave._core.version import __version__
+
+if TYPE_CHECKING:
+    from unweave import methods as methods, models as models
+    from unweave.auditing import Audit as Audit
+    from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
+    from unweave.auditing.before.screen import Screening as Screening, screen as screen
+    from unweave.curvature.prepared import Prepared as Prepared, prepare as prepare
+    from unweave.datasets import load as load, split as split
+    from unweave.errors import (
+        AbnormalRequestError as AbnormalRequestError,
+        BudgetError as BudgetError,
+        ClassLossError as ClassLossError,
+        DataError as DataError,
+        DataUnavailableError as DataUnavailableError,
+        DivergenceError as DivergenceError,
+        EmptyRequestError as EmptyRequestError,
+        IntegrityError as IntegrityError,
+        MethodError as MethodError,
+        ModelError as ModelError,
+        NegativeCurvatureError as NegativeCurvatureError,
+        NoProgressError as NoProgressError,
+        RequestError as RequestError,
+        RunError as RunError,
+        SolverError as SolverError,
+        UnweaveError as UnweaveError,
+    )
+    from unweave.experiments.compare import compare as compare
+    from unweave.graph.draw import draw as draw
+    from unweave.methods import Method as Method
+    from unweave.methods.ladder.calibration import Calibration as Calibration
+    from unweave.objective import losses as losses
+    from unweave.receipt.receipt import Receipt as Receipt
+    from unweave.request import Request as Request
+    from unweave.run.audit import audit as audit
+    from unweave.run.plan import Plan as Plan
+    from unweave.run.rehearse import Rehearsal as Rehearsal, rehearse as rehearse
+    from unweave.run.run import Run as Run
+    from unweave.run.train import train as train
+    from unweave.training.checkpoints import Checkpoint as Checkpoint, Trainer as Trainer
+    from unweave.training.path import trace_path as trace_path
+    from unweave.training.polish import Polished as Polished, polish as polish
+    from unweave.training.recipe import Recipe as Recipe, Training as Training
+    from unweave.unlearning import Unlearned as Unlearned, unlearn as unlearn
+
+_VOCABULARY = {
+    "Audit": "auditing.audit",
+    "Method": "methods.base",
+    "Plan": "run.plan",
+    "Receipt": "receipt.receipt",
+    "Recipe": "training.recipe",
+    "Request": "request",
+    "Run": "run.run",
+    "Training": "training.recipe",
+    "UnweaveError": "errors",
+    "audit": "run.audit",
+    "compare": "experiments.compare",
+    "draw": "graph.draw",
+    "load": "datasets.loading",
+    "losses": "objective.losses",
+    "methods": "methods",
+    "models": "models",
+    "polish": "training.polish",
+    "prepare": "curvature.prepared",
+    "split": "datasets.split",
+    "train": "run.train",
+    "unlearn": "unlearning",
+}
+"""What a user needs to know, and where it lives: this is what ``dir(unweave)`` shows."""
+
+_BESIDE = {
+    "Calibration": "methods.ladder.calibration",
+    "Checkpoint": "training.checkpoints",
+    "Explanation": "auditing.before.explain",
+    "Polished": "training.polish",
+    "Prepared": "curvature.prepared",
+    "Rehearsal": "run.rehearse",
+    "Screening": "auditing.before.screen",
+    "Trainer": "training.checkpoints",
+    "Unlearned": "unlearning",
+    "explain": "auditing.before.explain",
+    "rehearse": "run.rehearse",
+    "screen": "auditing.before.screen",
+    "trace_path": "training.path",
+}
+"""What the vocabulary hands out or takes, by its short name."""
+
+__all__ = [  # noqa: PLE0604 (a constant list, spelled once above)
+    *_VOCABULARY,
     "__version__",
-    "audit",
-    "compare",
-    "draw",
-    "explain",
-    "load",
-    "losses",
-    "methods",
-    "models",
-    "polish",
-    "prepare",
-    "rehearse",
-    "screen",
-    "split",
-    "trace_path",
-    "train",
-    "unlearn",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    place = _VOCABULARY.get(name) or _BESIDE.get(name) or ("errors" if name.endswith("Error") else None)
+    if place is None:
+        raise AttributeError(f"module 'unweave' has no attribute {name!r}; dir(unweave) lists what it has")
+    module = import_module(f"unweave.{place}")
+    value = module if place.endswith(name) and not hasattr(module, name) else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,7 +8,7 @@ __all__ = ["main"]
 def main() -> None:
     """Entry point of the ``unweave`` command."""
     try:
-        from unweave.cli.app import app  # noqa: PLC0415
+        from unweave.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in ("rich", "typer"):
             raise

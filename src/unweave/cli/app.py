@@ -1,7 +1,10 @@
 """Put the commands together."""
 
+from typing import Annotated
+
 import typer
 
+from unweave._core.version import __version__
 from unweave.cli.audit import audit
 from unweave.cli.bench import bench
 from unweave.cli.calibrate import calibrate
@@ -19,7 +22,6 @@ from unweave.cli.verify import verify
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Make a trained graph neural network forget.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,3 +43,18 @@ for command in (
     show,
 ):
     app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unweave {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Make a trained graph neural network forget."""

@@ -3,21 +3,19 @@
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from unweave._core.cost import find_device
-from unweave._core.digest import tensor_digest
-from unweave.auditing import Audit, write_report
-from unweave.auditing.report.words import FINDINGS, GAP, effect, explain_verdict, number, usual_range
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
 from unweave.errors import RunError, UnweaveError
-from unweave.run.audit import audit as audit_runs
-from unweave.run.run import Run
+
+if TYPE_CHECKING:
+    from unweave.auditing import Audit
+    from unweave.run.run import Run
 
 __all__ = ["audit"]
 
@@ -54,6 +52,9 @@ def audit(
     Exit code 0: gone, as far as the tests can see. 3: it still remembers, or differs from retraining. 4: the tests
     cannot tell. 1: refused or failed, with the reason. 2: wrong usage.
     """
+    from unweave.auditing import write_report
+    from unweave.run.audit import audit as audit_runs
+
     if out.exists() and not overwrite:
         raise UnweaveError(f"{out} exists already; choose another file with --out, or pass --overwrite")
     if run_before.resolve() == run_after.resolve():
@@ -88,7 +89,10 @@ def audit(
     raise typer.Exit(CODES[found.verdict])
 
 
-def _opened(path: Path, device: str, root: Path | None) -> Run:
+def _opened(path: Path, device: str, root: Path | None) -> "Run":
+    from unweave._core.cost import find_device
+    from unweave.run.run import Run
+
     try:
         return Run.open(path, root=root).to(find_device(device))
     except RunError as error:
@@ -100,8 +104,10 @@ def _opened(path: Path, device: str, root: Path | None) -> Run:
         ) from error
 
 
-def _follows(before: Run, here: Path, after: Run, there: Path) -> None:
+def _follows(before: "Run", here: Path, after: "Run", there: Path) -> None:
     """Refuse two runs of which the second was not made of the first by forgetting."""
+    from unweave._core.digest import tensor_digest
+
     for run, path in ((before, here), (after, there)):
         if run.pending:
             raise RunError(f"{path} has deferred requests that are not verified; run `unweave verify {path}` first")
@@ -119,12 +125,16 @@ def _follows(before: Run, here: Path, after: Run, there: Path) -> None:
 
 
 def _cores(device: str) -> int:
+    from unweave._core.cost import find_device
+
     if find_device(device).type == "cuda":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _show(found: Audit, report: Path, models: Path) -> None:
+def _show(found: "Audit", report: Path, models: Path) -> None:
+    from unweave.auditing.report.words import explain_verdict
+
     console().print(_table(found))
     say()
     say("{}. {}".format(*explain_verdict(found)))
@@ -136,8 +146,10 @@ def _show(found: Audit, report: Path, models: Path) -> None:
     say(f"{'Models':<11}{models} holds models trained with the deleted data; delete it when the audit is done")
 
 
-def _table(found: Audit) -> Table:
+def _table(found: "Audit") -> Table:
     """All tests, one a row."""
+    from unweave.auditing.report.words import FINDINGS, GAP, effect, number, usual_range
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("test")
     for column in ("before", "after", "usual if retrained", "unit", "seed floors", "noticed"):

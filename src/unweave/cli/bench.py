@@ -1,11 +1,12 @@
 """``unweave bench``: what a request costs, against retraining, the published procedure and the physical floor."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from unweave.cli.names import LEAST_ROUNDS
 from unweave.cli.options import (
     DataName,
     Device,
@@ -19,8 +20,9 @@ from unweave.cli.options import (
     WeightDecay,
 )
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
-from unweave.experiments.bench import LEAST_ROUNDS, Bench, bench as run_bench
-from unweave.experiments.paper.experiment import number
+
+if TYPE_CHECKING:
+    from unweave.experiments.bench import Bench
 
 __all__ = ["bench"]
 
@@ -50,6 +52,8 @@ def bench(
     json: Json = False,
 ) -> None:
     """Time a request by every method in turns, with what it achieves and the physical floor beside it."""
+    from unweave.experiments.bench import bench as run_bench
+
     writable(out)
     with progress_bar("rounds") as progress:
         result = run_bench(
@@ -76,7 +80,7 @@ def bench(
         say(f"wrote {out}")
 
 
-def _show(result: Bench) -> None:
+def _show(result: "Bench") -> None:
     config, once = result.config, result.once
     way = "trained to a minimum" if config["forgettable"] else "ordinary training"
     say(f"{config['model']} on {config['data']}, {way}, forgetting {config['forget']}, {config['repeats']} rounds")
@@ -106,7 +110,7 @@ def _show(result: Bench) -> None:
     )
 
 
-def _table(result: Bench) -> Table:
+def _table(result: "Bench") -> Table:
     """Milliseconds on a GPU only: on a shared CPU they mean little."""
     cuda = result.config["device"].startswith("cuda")
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -120,6 +124,8 @@ def _table(result: Bench) -> Table:
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
+    from unweave.experiments.paper.experiment import number
+
     forms = {
         "cost": ".1%",
         "faster_than_published": ".1f",

@@ -1,21 +1,20 @@
 """``unweave calibrate``: measure once, on simulated deletions, what every way to forget is worth on a run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from unweave._core.cost import find_device
+from unweave.cli.names import DELETIONS
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out, print_json, progress_bar, reports_errors, say
 from unweave.errors import MethodError
-from unweave.methods.ladder.auto import Auto
-from unweave.methods.ladder.calibration import Calibration
-from unweave.methods.ladder.size import Shape
-from unweave.request import KINDS
-from unweave.run.calibrate import DELETIONS
-from unweave.run.run import Run
+
+if TYPE_CHECKING:
+    from unweave.methods.ladder.calibration import Calibration
+    from unweave.methods.ladder.size import Shape
+    from unweave.run.run import Run
 
 __all__ = ["calibrate"]
 
@@ -40,6 +39,9 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Measure on simulated deletions what every way to forget closes and costs; --method auto chooses by it."""
+    from unweave._core.cost import find_device
+    from unweave.run.run import Run
+
     opened = Run.open(run, root=root).to(find_device(device))
     known = opened.calibration
     if known is not None and known.requests != len(opened.receipts) and not json:
@@ -62,15 +64,18 @@ def calibrate(
     say(f"{'Held back':<11}{_held_back(found)}")
 
 
-def _save(run: Run, path: Path) -> None:
+def _save(run: "Run", path: Path) -> None:
     run.save(path, overwrite=True)
 
 
-def _shapes() -> list[tuple[str, Shape]]:
+def _shapes() -> "list[tuple[str, Shape]]":
+    from unweave.methods.ladder.size import Shape
+    from unweave.request import KINDS
+
     return [(f"{kind}:{size:g}", Shape(**{kind: size})) for size in SIZES for kind in KINDS]
 
 
-def _summary(found: Calibration) -> dict[str, object]:
+def _summary(found: "Calibration") -> dict[str, object]:
     return {
         "deletions": len(found.deletions),
         "with_a_gap": len(found.told),
@@ -92,8 +97,11 @@ def _summary(found: Calibration) -> dict[str, object]:
     }
 
 
-def _table(found: Calibration) -> Table:
+def _table(found: "Calibration") -> Table:
     """What each rung is believed to close, by kind and size."""
+    from unweave.methods.ladder.size import Shape
+    from unweave.request import KINDS
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rung")
     table.add_column("cost", justify="right")
@@ -112,8 +120,11 @@ def _share(closed: float) -> str:
     return f"{closed:+.2f}" if closed > LOWEST else f"< {LOWEST:.0f}"
 
 
-def _gain(run: Run) -> str:
+def _gain(run: "Run") -> str:
     """What ``--method auto`` would do about 1% of the edges, and after how many such requests calibrating is paid."""
+    from unweave.methods.ladder.auto import Auto
+    from unweave.methods.ladder.size import Shape
+
     known = run.calibration
     assert known is not None
     if not known.told:
@@ -132,7 +143,7 @@ def _gain(run: Run) -> str:
     )
 
 
-def _held_back(found: Calibration) -> str:
+def _held_back(found: "Calibration") -> str:
     figures = found.held_back
     if not figures:
         return f"too few deletions to hold any back; {len(found.told)} had a gap, raise --deletions"

@@ -1,10 +1,11 @@
 """``unweave compare``: methods side by side, with every control."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unweave.cli.names import DELETIONS
 from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     audit_table,
@@ -18,9 +19,9 @@ from unweave.cli.output import (
     split_methods,
     writable,
 )
-from unweave.experiments.compare import Comparison, compare as run_comparison
-from unweave.experiments.plots import plot_comparison
-from unweave.run.calibrate import DELETIONS
+
+if TYPE_CHECKING:
+    from unweave.experiments.compare import Comparison
 
 __all__ = ["compare", "show_comparison"]
 
@@ -72,6 +73,9 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare methods with retraining and with every control."""
+    from unweave.experiments.compare import compare as run_comparison
+    from unweave.experiments.plots import plot_comparison
+
     writable(out)
     drawable(plot)
     with progress_bar("comparing") as progress:
@@ -102,7 +106,7 @@ def compare(
         say(f"wrote {path}")
 
 
-def show_comparison(result: Comparison) -> None:
+def show_comparison(result: "Comparison") -> None:
     """Print the table and what it lets one say."""
     config = result.config
     way = "trained to a minimum" if config["forgettable"] else "ordinary training"

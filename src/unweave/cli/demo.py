@@ -8,9 +8,6 @@ import typer
 from unweave.cli.compare import show_comparison
 from unweave.cli.output import comparison_table, out as console, progress_bar, reports_errors, say, writable
 from unweave.errors import UnweaveError
-from unweave.experiments.compare import compare
-from unweave.experiments.plots import plot_comparison
-from unweave.training.fit import FORGETTABLE_DECAY
 
 __all__ = ["demo"]
 
@@ -28,6 +25,10 @@ def demo(
 
     Then the same for a GCN that was trained to be able to forget.
     """
+    from unweave.experiments.compare import compare
+    from unweave.experiments.plots import plot_comparison
+    from unweave.training.fit import FORGETTABLE_DECAY
+
     results, plot, receipt = out / "compare.json", out / "compare.png", out / "receipt.json"
     better = out / "forgettable.json"
     for path in (results, better, plot, receipt):

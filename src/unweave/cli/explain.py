@@ -5,12 +5,8 @@ from typing import Annotated
 
 import typer
 
-from unweave._core.cost import find_device
-from unweave.auditing.before.explain import explain as explain_request
 from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
-from unweave.experiments.plots import plot_explanation
-from unweave.run.run import Run
 
 __all__ = ["explain"]
 
@@ -29,6 +25,11 @@ def explain(
     json: Json = False,
 ) -> None:
     """Explain a request: the forces and the nodes that would move the model. Nothing is forgotten."""
+    from unweave._core.cost import find_device
+    from unweave.auditing.before.explain import explain as explain_request
+    from unweave.experiments.plots import plot_explanation
+    from unweave.run.run import Run
+
     wanted = request_reader(request, forget, request_seed)
     drawable(plot)
     opened = Run.open(run, root=root).to(find_device(device))

@@ -2,21 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unweave._core.cost import find_device
+from unweave.cli.names import METHODS
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.errors import DataError, MethodError, RunError
-from unweave.graph.removal import is_undirected
-from unweave.methods import available
-from unweave.methods.registry import read_options
-from unweave.receipt.receipt import describe_traces
-from unweave.receipt.traces import replaced
-from unweave.request import Request
-from unweave.run.run import Run
+
+if TYPE_CHECKING:
+    from unweave.request import Request
+    from unweave.run.run import Run
 
 __all__ = ["forget"]
 
@@ -30,7 +27,7 @@ def forget(
     request_seed: RequestSeed = 0,
     method: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(available())}. By default gif; certified for a run trained with --certify."),
+        typer.Option(help=f"{', '.join(METHODS)}. By default gif; certified for a run trained with --certify."),
     ] = None,
     budget: Annotated[
         str | None, typer.Option(help="For --method auto: at most this share of a retraining, e.g. 5%.")
@@ -68,6 +65,14 @@ def forget(
     json: Json = False,
 ) -> None:
     """Make the model of a run forget, and write a new run with the receipt."""
+    from unweave._core.cost import find_device
+    from unweave.graph.removal import is_undirected
+    from unweave.methods.registry import read_options
+    from unweave.receipt.receipt import describe_traces
+    from unweave.receipt.traces import replaced
+    from unweave.request import Request
+    from unweave.run.run import Run
+
     if out is None and not dry_run:
         raise typer.BadParameter("say where the new run goes: --out FOLDER, or --dry-run for none at all")
     if out is not None and out.exists() and not overwrite:
@@ -133,7 +138,7 @@ def forget(
     say(f"{'Written':<11}{out}")
 
 
-def _screening(run: Run, request: Request, memory_mib: float | None) -> tuple[dict[str, Any], str]:
+def _screening(run: "Run", request: "Request", memory_mib: float | None) -> tuple[dict[str, Any], str]:
     """Whether a request is out of the ordinary, for scripts and for people; why that is not known, where it is not."""
     try:
         if memory_mib is not None:

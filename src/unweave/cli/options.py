@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from torch_geometric.data import Data
 
-from unweave.datasets import NAMES
-from unweave.graph.draw import draw
-from unweave.models import MODELS
-from unweave.request import Request
+from unweave.cli.names import DATA, MODELS
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from unweave.request import Request
 
 __all__ = [
     "Certify",
@@ -34,7 +35,7 @@ __all__ = [
     "request_reader",
 ]
 
-DataName = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(NAMES)}.")]
+DataName = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(DATA)}.")]
 ModelName = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(MODELS)}.")]
 Seed = Annotated[int, typer.Option(help="Decides the split, the initial weights and dropout.", min=0)]
 Epochs = Annotated[int, typer.Option(help="Full-batch epochs of Adam.", min=1)]
@@ -75,8 +76,11 @@ def read_promise(text: str | None) -> tuple[float, float] | None:
     return epsilon, delta
 
 
-def request_reader(request: Path | None, forget: str | None, seed: int) -> Callable[[Data], Request]:
+def request_reader(request: Path | None, forget: str | None, seed: int) -> "Callable[[Data], Request]":
     """How to get the request once there is a graph; wrong usage unless exactly one way is named."""
+    from unweave.graph.draw import draw
+    from unweave.request import Request
+
     if (request is None) == (forget is None):
         raise typer.BadParameter("say what to forget: either --request FILE or --forget KIND:PROBABILITY")
     return lambda data: Request.read(request) if request else draw(str(forget), data, seed=seed)

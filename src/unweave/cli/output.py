@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 from rich.console import Console
@@ -16,9 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from unweave.errors import UnweaveError
-from unweave.experiments.compare import OTHER_SEED, Comparison
-from unweave.run.run import Run
-from unweave.training.checkpoints import Checkpoint, write_checkpoints
+
+if TYPE_CHECKING:
+    from unweave.experiments.compare import Comparison
+    from unweave.run.run import Run
+    from unweave.training.checkpoints import Checkpoint
 
 __all__ = [
     "audit_table",
@@ -89,20 +91,22 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
     return wrapped
 
 
-def checkpoint_sizes(checkpoints: tuple[Checkpoint, ...]) -> dict[str, Any]:
+def checkpoint_sizes(checkpoints: "tuple[Checkpoint, ...]") -> dict[str, Any]:
     """The epochs of checkpoints, and their bytes on disk."""
+    from unweave.training.checkpoints import write_checkpoints
+
     size = sum(len(content) for content in write_checkpoints(checkpoints).values()) if checkpoints else 0
     return {"epochs": [state.epoch for state in checkpoints], "bytes": size}
 
 
-def describe_checkpoints(checkpoints: tuple[Checkpoint, ...], epochs: int) -> str:
+def describe_checkpoints(checkpoints: "tuple[Checkpoint, ...]", epochs: int) -> str:
     """The same in words."""
     found = checkpoint_sizes(checkpoints)
     which = ", ".join(str(epoch) for epoch in found["epochs"])
     return f"{len(checkpoints)} (epoch {which} of {epochs}), {found['bytes'] / 2**20:.2g} MiB on disk"
 
 
-def certified_in_words(run: Run) -> str:
+def certified_in_words(run: "Run") -> str:
     """What a certified run promises, and the noise that its training took, where that is what was last done."""
     epsilon, delta = run.recipe.certify or (0.0, 0.0)
     last = run.receipts[-1].certificate if run.receipts else None
@@ -144,8 +148,10 @@ def drawable(plot: Path | None) -> None:
     writable(plot)
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: "Comparison") -> Table:
     """The comparison as a table."""
+    from unweave.experiments.compare import OTHER_SEED
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method")
     failed = any(row["failures"] for row in comparison.rows)
@@ -180,7 +186,7 @@ def _plus_minus(mean: float | None, spread: float | None, form: str) -> str:
     return form.format(mean) + (f" ± {spread:.2f}" if form.startswith("{:+") else f" ± {spread:.3f}")
 
 
-def audit_table(comparison: Comparison) -> Table:
+def audit_table(comparison: "Comparison") -> Table:
     """What an audit of every method found: its verdict, and the numbers of the tests that ask whether it is gone."""
     tests = comparison.rows[-1]["audit"]["tests"]
     asked = [name for name, test in tests.items() if test["group"] in ("membership", "links", "exposure", "relearning")]

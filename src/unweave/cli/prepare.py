@@ -5,10 +5,8 @@ from typing import Annotated
 
 import typer
 
-from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import print_json, reports_errors, say
-from unweave.run.run import Run
 
 __all__ = ["prepare"]
 
@@ -22,6 +20,9 @@ def prepare(
     json: Json = False,
 ) -> None:
     """Prepare a run once, so that forgetting costs a few gradients."""
+    from unweave._core.cost import find_device
+    from unweave.run.run import Run
+
     ready = Run.open(run, root=root).to(find_device(device)).prepare(memory_mib=memory_mib)
     state = ready.prepared
     assert state is not None

@@ -6,11 +6,8 @@ from typing import Annotated
 
 import typer
 
-from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, RequestSeed, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
-from unweave.run.rehearse import rehearse as rehearse_run
-from unweave.run.run import Run
 
 __all__ = ["rehearse"]
 
@@ -25,6 +22,10 @@ def rehearse(
     json: Json = False,
 ) -> None:
     """Rehearse a deletion: how near would this model come to retraining? It costs two retrainings."""
+    from unweave._core.cost import find_device
+    from unweave.run.rehearse import rehearse as rehearse_run
+    from unweave.run.run import Run
+
     opened = Run.open(run, root=root).to(find_device(device))
     with progress_bar("rehearsing"):
         found = rehearse_run(opened, forget, seed=request_seed)

@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
+from unweave.cli import names as known
 from unweave.cli.options import Device, Root
 from unweave.cli.output import progress_bar, reports_errors, say, split_methods, writable
-from unweave.experiments.paper.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
-from unweave.experiments.paper.results import Results
-from unweave.experiments.style import canvas
 
 __all__ = ["reproduce"]
 
@@ -19,7 +17,7 @@ QUICK = Path("results-quick")
 
 @reports_errors
 def reproduce(
-    what: Annotated[list[str], typer.Argument(help=f"all, or some of: {', '.join(EXPERIMENTS)}.")],
+    what: Annotated[list[str], typer.Argument(help=f"all, or some of: {', '.join(known.EXPERIMENTS)}.")],
     seeds: Annotated[
         int | None, typer.Option(help="Trials of each cell; 10, as in the paper, or 2 if quick.", min=1)
     ] = None,
@@ -40,6 +38,10 @@ def reproduce(
 
     Trials are written as they are done: the same command goes on where an interrupted one stopped.
     """
+    from unweave.experiments.paper.reproduce import EXPERIMENTS, Plan, reproduce as measure, show
+    from unweave.experiments.paper.results import Results
+    from unweave.experiments.style import canvas
+
     named = tuple(dict.fromkeys(name for name in what if name != "all"))
     names = tuple(EXPERIMENTS) if "all" in what and not set(named) - set(EXPERIMENTS) else named
     plan = Plan(names, seeds or (2 if quick else 10), quick, tuple(only or ()), tuple(split_methods(methods)))

@@ -15,9 +15,6 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
-from unweave.methods.ladder.debt import age_of
-from unweave.receipt.words import in_time
-from unweave.run.run import Run
 
 __all__ = ["show"]
 
@@ -27,6 +24,10 @@ def show(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")], root: Root = None, json: Json = False
 ) -> None:
     """Show what is in a run, and its receipts. Every file is checked on the way."""
+    from unweave.methods.ladder.debt import age_of
+    from unweave.receipt.words import in_time
+    from unweave.run.run import Run
+
     opened = Run.open(run, root=root)
     known = opened.calibration
     if json:

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from unweave._core.cost import find_device
 from unweave.cli.options import (
     Certify,
     Checkpoints,
@@ -30,10 +29,7 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
-from unweave.datasets import load
 from unweave.errors import ModelError, RunError
-from unweave.models import MODELS, build
-from unweave.run.train import train as train_model
 
 __all__ = ["train"]
 
@@ -56,6 +52,11 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a model and write a run."""
+    from unweave._core.cost import find_device
+    from unweave.datasets import load
+    from unweave.models import MODELS, build
+    from unweave.run.train import train as train_model
+
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
     if model not in MODELS:

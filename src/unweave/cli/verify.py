@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from unweave._core.cost import find_device
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import print_json, reports_errors, say
 from unweave.errors import NoProgressError
-from unweave.methods.deferred import BEYOND
-from unweave.run.run import Run
 
 __all__ = ["verify"]
 
@@ -23,6 +20,10 @@ def verify(
     json: Json = False,
 ) -> None:
     """Complete the receipts of deferred requests, by one evaluation on the remaining graph."""
+    from unweave._core.cost import find_device
+    from unweave.methods.deferred import BEYOND
+    from unweave.run.run import Run
+
     before = Run.open(run, root=root).to(find_device(device))
     count = before.pending
     after = before.verify()

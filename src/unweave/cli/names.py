@@ -1,0 +1,25 @@
+"""Names and numbers that the help speaks of, spelled out so that it needs no torch. A test holds them true."""
+
+__all__ = ["DATA", "DELETIONS", "EXPERIMENTS", "LEAST_ROUNDS", "METHODS", "MODELS"]
+
+DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp")
+MODELS = ("gat", "gcn", "gin", "sgc")
+METHODS = (
+    "auto",
+    "certified",
+    "closed-form",
+    "eraser-bekm",
+    "eraser-blpa",
+    "finetune",
+    "gif",
+    "gif-published",
+    "if",
+    "lbfgs",
+    "none",
+    "replay",
+    "retrace",
+    "retrain",
+)
+EXPERIMENTS = ("table2", "efficacy", "ratio", "scale", "ablation", "setups", "erasers")
+DELETIONS = 24
+LEAST_ROUNDS = 5
