@@ -72,7 +72,7 @@ def main() -> None:
         start = time.perf_counter()
         ready = uw.prepare(model, data, weight_decay=1e-3, rank=4)
         prepared = time.perf_counter() - start
-        run = uw.Run(model, data, uw.Recipe(weight_decay=1e-3), {}, prepared=ready)
+        run = uw.Run(model, data, weight_decay=1e-3, prepared=ready)
         spent, epoch = [], []
         for number in range(REQUESTS):
             u, v = data.edge_index[:, (number + 1) * data.num_edges // (REQUESTS + 1)].tolist()

@@ -36,7 +36,7 @@ for epoch in (40, 60, 80, 90):
     states.append(train(model, data, start=states[-1], until=epoch))
 train(model, data, start=states[-1])
 path = uw.trace_path(states, model, data, weight_decay=DECAY)
-run = uw.Run(model, data, uw.Recipe(seed=0, epochs=EPOCHS, weight_decay=DECAY), {}, checkpoints=path)
+run = uw.Run(model, data, recipe=uw.Recipe(seed=0, epochs=EPOCHS, weight_decay=DECAY), checkpoints=path)
 
 # The last 20 epochs again, without what is to be forgotten.
 request = uw.draw("edges:0.05", data)

@@ -159,7 +159,7 @@ class MethodContract:
         model, recipe = self.deploy(data)
         before = flatten(model).clone()
         kept = {name: value for name in ("checkpoints", "prepared") if (value := getattr(self, name, None)) is not None}
-        run = Run(model, data, recipe, {}, **kept)
+        run = Run(model, data, recipe=recipe, **kept)
         plan = run.plan(self.request(data), self.method, **self.options)
         assert torch.equal(flatten(model), before)
         passes = self.forget(model, data, recipe).receipt.passes

@@ -90,7 +90,7 @@ def test_the_command_line_cannot_repeat_a_training_of_ones_own(tmp_path: Path) -
     data = uw.load("demo")
     model = uw.models.GCN(data.num_features, data.num_classes, hidden=8)
     state = uw.Checkpoint.take(3, model, torch.optim.SGD(model.parameters(), lr=0.1))
-    path = uw.Run(model.eval(), data, uw.Recipe(epochs=5), {}, checkpoints=(state,)).save(tmp_path / "run")
+    path = uw.Run(model.eval(), data, recipe=uw.Recipe(epochs=5), checkpoints=(state,)).save(tmp_path / "run")
     told = unweave("calibrate", path, "--deletions", 1)
     refused(told, "trained by a loop of its own")
     refused(told, "the command line cannot call it, and has methods that do not train (--method gif)")

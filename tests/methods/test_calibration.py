@@ -284,7 +284,7 @@ def test_ones_own_training_is_the_reference() -> None:
     torch.manual_seed(0)
     middle = trainer(model, data, None, 6)
     trainer(model, data, middle, 12)
-    run = uw.Run(model.eval(), data, uw.Recipe(epochs=12, weight_decay=1e-3), {}, checkpoints=(middle,))
+    run = uw.Run(model.eval(), data, recipe=uw.Recipe(epochs=12, weight_decay=1e-3), checkpoints=(middle,))
     found = known(run.calibrate(2, trainer=trainer))
     assert "replay(share=0.5)" in found.rungs
     assert found.deletions[0].gap > 0

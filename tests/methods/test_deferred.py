@@ -24,6 +24,7 @@ from unweave.objective.objective import Objective, call, decay_vector, flatten
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.receipt.receipt import Receipt
 from unweave.testing import small_graph
+from unweave.training.recipe import Training
 
 DECAY = 1e-2
 
@@ -245,7 +246,7 @@ def test_no_operation_is_as_large_as_the_graph() -> None:
     torch.manual_seed(0)
     model = uw.models.GCN(4, 3, hidden=4)
     ready = uw.prepare(model, data, weight_decay=1e-3)
-    run = uw.Run(model, data, uw.Recipe(weight_decay=1e-3), {}, prepared=ready)
+    run = uw.Run(model, data, weight_decay=1e-3, prepared=ready)
     requests = [
         edge(data, 100),
         uw.Request(nodes=[501]),
@@ -347,7 +348,7 @@ def test_verify_notices_a_model_that_is_not_the_receipts(run: uw.Run, data: Data
     with pytest.raises(uw.RunError, match="not those that the last receipt"):
         after.replace(model=run.model).verify()
     with pytest.raises(uw.RunError, match="the objective is"):
-        after.replace(recipe=replace(after.recipe, weight_decay=1.0)).verify()
+        after.replace(training=Training(1.0)).verify()
     assert run.verify() is run
 
 

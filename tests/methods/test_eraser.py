@@ -284,7 +284,7 @@ def test_receipts_from_before_there_was_a_nearness_can_be_read() -> None:
 
 def test_a_run_of_shards_forgets_and_is_kept_on_disk(tmp_path: Any) -> None:
     data = small_graph()
-    run = uw.Run(deploy(data), data, RECIPE, {})
+    run = uw.Run(deploy(data), data, recipe=RECIPE)
     done = run.forget(uw.Request(nodes=[int(data.train_mask.nonzero()[0])]), "eraser-blpa", shards=K)
     done.save(tmp_path / "run")
     empty = Shards([GCN(8, 3, hidden=4) for _ in range(K)], torch.full((60,), -1))

@@ -211,7 +211,7 @@ def own() -> uw.Run:
     second = sgd(model, data, first, 16)
     sgd(model, data, second)
     recipe = uw.Recipe(seed=5, epochs=20, weight_decay=1e-3)
-    return uw.Run(model.eval(), data, recipe, {}, checkpoints=(second, first))
+    return uw.Run(model.eval(), data, recipe=recipe, checkpoints=(second, first))
 
 
 def test_a_loop_of_ones_own_takes_part(own: uw.Run) -> None:

@@ -131,7 +131,7 @@ def test_with_a_checkpoint_every_epoch_it_is_the_path_without_what_is_removed() 
         states.append(by_sgd(model, data, states[-1], epoch))
     recipe = uw.Recipe(seed=0, epochs=40, weight_decay=1e-3)
     path = uw.trace_path(states[:-1], model, data, weight_decay=1e-3)
-    run = uw.Run(model.eval(), data, recipe, {}, checkpoints=path).prepare()
+    run = uw.Run(model.eval(), data, recipe=recipe, checkpoints=path).prepare()
     request = uw.draw("edges:0.1", data)
     retrained = run.forget(request, "retrain", trainer=by_sgd)
     errors = []

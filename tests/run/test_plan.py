@@ -33,7 +33,7 @@ def runs() -> dict[str, uw.Run]:
         "plain": plain,
         "prepared": plain.prepare(),
         "forgettable": forgettable,
-        "unprepared": uw.Run(forgettable.model, data, forgettable.recipe, forgettable.metrics),
+        "unprepared": uw.Run(forgettable.model, data, recipe=forgettable.recipe, metrics=forgettable.metrics),
     }
 
 
@@ -214,7 +214,7 @@ class Fixed(nn.Module):
 
 def test_a_model_that_cannot_be_retrained_is_found_out() -> None:
     data = small_graph()
-    run = uw.Run(Fixed(), data, uw.Recipe(), {})
+    run = uw.Run(Fixed(), data, recipe=uw.Recipe())
     for act in (run.plan, run.forget):
         with pytest.raises(uw.ModelError, match="'scale' was not drawn anew"):
             act(uw.draw("edges:0.1", data), "retrain")
@@ -250,7 +250,7 @@ def test_shards() -> None:
     data = small_graph(nodes=90)
     run = uw.train(uw.models.GCN(8, 3, hidden=4), data, epochs=10)
     how = EraserBLPA.from_recipe(run.recipe, shards=3)
-    sharded = uw.Run(how.setup(run.model, data, run.recipe), data, run.recipe, {})
+    sharded = uw.Run(how.setup(run.model, data, run.recipe), data, recipe=run.recipe)
     request = uw.Request(nodes=[int(data.train_mask.nonzero()[0])])
     plan, receipt = sharded.plan(request, how), sharded.forget(request, how).receipts[-1]
     assert plan.how == f"train {receipt.details['shards_retrained']} of 3 shards from scratch for 10 epochs"

@@ -67,7 +67,7 @@ def test_a_model_trained_by_ones_own_loop(data: Data) -> None:
 
     model = uw.models.SGC(data.num_features, data.num_classes)
     trainer(model, data)
-    run = uw.Run(model, data, uw.Recipe(weight_decay=1e-2), {})
+    run = uw.Run(model, data, weight_decay=1e-2)
     found = uw.rehearse(run, "edges:0.05", trainer=trainer)
     assert found.gap_closed is not None
     assert found.gap_closed > 0.9

@@ -13,7 +13,7 @@ from unweave.training.adam import Recipe
 __all__ = ["available", "make", "parse", "read_options", "register"]
 
 ENTRY_POINTS = "unweave.methods"
-KEPT = ("prepared", "checkpoints", "calibration", "receipts")
+KEPT = ("prepared", "checkpoints", "calibration", "receipts", "trainer")
 """What a run keeps for its methods."""
 
 _METHODS: dict[str, type[Method]] = {}

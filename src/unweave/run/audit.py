@@ -27,7 +27,7 @@ def audit(
     data: Data | None = None,
     request: Request | None = None,
     recipe: Recipe | None = None,
-    trainer: Callable[[nn.Module, Data], object] | None = None,
+    trainer: Callable[..., object] | None = None,
     quick: bool = False,
     seed: int = 0,
     jobs: int = 1,
@@ -60,7 +60,8 @@ def audit(
     receipts: Sequence[Receipt] = ()
     if isinstance(before, Run) and isinstance(after, Run):
         data = before.data if data is None else data
-        recipe = before.recipe if recipe is None else recipe
+        recipe = before.training.recipe if recipe is None else recipe
+        trainer = before.training.resolve_trainer() if trainer is None else trainer
         if loss is not cross_entropy or forward is not call:
             raise ModelError("runs know their own loss and forward; leave loss= and forward= out")
         loss, forward = before.loss, before.forward

@@ -103,7 +103,7 @@ def _with(state: State, found: Calibration) -> State:
 def _check(state: State, deletions: int, seed: int) -> None:
     if not (type(deletions) is int and deletions >= 1 and type(seed) is int and seed >= 0):
         raise ModelError(f"deletions must be at least 1 and seed at least 0, got {deletions!r} and {seed!r}")
-    if state.recipe.certify is not None:
+    if state.training.recipe is not None and state.training.recipe.certify is not None:
         raise MethodError("a certified model forgets by method='certified' alone, which needs no calibration")
     if state.loss is not cross_entropy:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
@@ -138,7 +138,7 @@ def _measure(state: State, ready: Prepared, request: Request, trainer: Trainer |
         spent = done.receipt.seconds["total"] / seconds, done.receipt.passes / passes
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
-    names = rungs_of(Kept(ready, state.checkpoints, state.recipe, trainer))[:-1]
+    names = rungs_of(Kept(ready, state.checkpoints, state.training.recipe, trainer))[:-1]
     tried = [(name, f) for name in names for f in (FACTORS if ready.damping and is_damped(name) else (1.0,))]
     rungs = {at_factor(name, factor): figures(name, factor) for name, factor in tried if distance > 0}
     told = {name: result for name, result in rungs.items() if result is not None}
@@ -152,5 +152,5 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
 def _forget(state: State, request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
     # The yardstick is training alone, without what it costs to keep its states.
     states = () if name == RETRAIN else state.checkpoints
-    how = Rung.of(name, Kept(ready, states, state.recipe, trainer))
+    how = Rung.of(name, Kept(ready, states, state.training.recipe, trainer))
     return unlearn_state(state, request, how, allow_class_loss=True)

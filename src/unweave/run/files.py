@@ -6,7 +6,6 @@ Nothing in a run is ever executed.
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch_geometric.data import Data
 from unweave._core.digest import graph_digest, to_json
 from unweave.curvature.prepared import Prepared
 from unweave.datasets import load
-from unweave.errors import MethodError, RequestError, RunError
+from unweave.errors import MethodError, ModelError, RequestError, RunError
 from unweave.graph.removal import MASKS, remove
 from unweave.methods.ladder.calibration import Calibration
 from unweave.models import MODELS
@@ -28,8 +27,8 @@ from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.folder import read_folder
 from unweave.run.state import State
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import read_checkpoints, write_checkpoints
+from unweave.training.recipe import Training
 
 __all__ = ["files_of", "state_of"]
 
@@ -51,7 +50,8 @@ def files_of(state: State) -> dict[str, bytes]:
             "built_in": name is not None,
             "config": state.model.config if name else None,
         },
-        "recipe": asdict(state.recipe),
+        "training": state.training.to_dict(),
+        "seed": state.seed,
         "loss": _name(state.loss),
     }
     split = {
@@ -66,6 +66,8 @@ def files_of(state: State) -> dict[str, bytes]:
         "split.json": to_json(split),
         "metrics.json": to_json(dict(state.metrics)),
     }
+    if decays := state.training.to_tensors():
+        files["decay.safetensors"] = save_tensors(decays)
     if state.prepared is not None:
         files |= state.prepared.to_files()
     if state.checkpoints:
@@ -89,7 +91,8 @@ def state_of(
     files = read_folder(path)
     try:
         config, metrics = json.loads(files["config.json"]), json.loads(files["metrics.json"])
-        recipe = Recipe(**config["recipe"])
+        decays = load_tensors(files["decay.safetensors"]) if "decay.safetensors" in files else None
+        training, seed = Training.from_dict(config["training"], decays), int(config["seed"])
         receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
         requests = [Request.from_dict(receipt.request) for receipt in receipts]
         module = _module(path, config["model"], model)
@@ -97,7 +100,7 @@ def state_of(
         states = read_checkpoints(files) if "checkpoints.json" in files else ()
         measured = files.get("calibration.json")
         calibration = None if measured is None else Calibration.from_json(measured)
-    except (*MALFORMED, SafetensorError, RequestError, MethodError) as error:
+    except (*MALFORMED, SafetensorError, RequestError, MethodError, ModelError) as error:
         raise RunError(f"{path} does not hold what a run holds: {error}") from error
     if config["loss"] != _name(loss):
         raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
@@ -109,7 +112,7 @@ def state_of(
     return State(
         model=module.eval(),
         graph=graph,
-        recipe=recipe,
+        training=training,
         metrics=metrics,
         receipts=receipts,
         prepared=None if prepared is None else prepared.on(graph, loss, forward),
@@ -118,6 +121,7 @@ def state_of(
         checkpoints=states,
         origin=(path, len(receipts)),
         calibration=calibration,
+        seed=seed,
     )
 
 

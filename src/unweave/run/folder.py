@@ -28,6 +28,8 @@ __all__ = ["check_folder", "read_folder", "recover_folder", "write_folder"]
 FORMAT = "unweave-run-1"
 STATE = tuple(name for part in STATES for name in part.files)
 PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
+DECAY = "decay.safetensors"
+"""The weight decay of each entry, where it is not one number or some by name."""
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
@@ -117,7 +119,7 @@ def _manifest(path: Path) -> dict[str, str]:
         raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
     if manifest.get("format") != FORMAT:
         raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
-    strange = [n for n in files if n not in (*PARTS, *STATE) and not re.fullmatch(r"receipts/\d{4}\.json", n)]
+    strange = [n for n in files if n not in (*PARTS, *STATE, DECAY) and not re.fullmatch(r"receipts/\d{4}\.json", n)]
     missing = [n for n in PARTS if n not in files]
     if strange or missing:
         raise RunError(f"{path / 'manifest.json'} names {strange or 'too few files'}: this is not a run")

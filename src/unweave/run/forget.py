@@ -100,18 +100,19 @@ def _carried_out(state: State, request: Request, method: str | Method, defer: bo
 
 def _usual(state: State, defer: bool) -> str:
     """The method that is taken where none is named."""
-    if state.recipe.certify is not None and defer:
+    certified = state.training.recipe is not None and state.training.recipe.certify is not None
+    if certified and defer:
         raise MethodError(
             "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
             "name method='gif' (--method gif) for a model that is not certified"
         )
-    return "gif" if state.recipe.certify is None else "certified"
+    return "certified" if certified else "gif"
 
 
 def check_trainer(state: State, trainer: object) -> None:
     """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
     others = {name for kept in state.checkpoints for name, _ in kept.parts} - {"Adam"}
-    if others and trainer is None:
+    if others and trainer is None and state.training.trainer is None:
         raise MethodError(
             f"this run was trained by a loop of its own: its checkpoints were taken with {', '.join(sorted(others))}, "
             "so that its recipe would train another model. In Python pass the trainer= that made it, to Run.forget or "
@@ -130,10 +131,10 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
     """The prepared state for the new model: its curvature one request older, its gradient new."""
     if state.prepared is None or done.prepared is not None:
         return done.prepared
-    decay = decay_vector(done.model, state.recipe.weight_decay)
+    decay = decay_vector(done.model, state.training.weight_decay)
     digest = done.receipt.parameters["digest_after"]
     if memory_mib is not None:
-        rest = (state.recipe.weight_decay, state.loss, state.forward, Meter(decay.device), memory_mib)
+        rest = (state.training.weight_decay, state.loss, state.forward, Meter(decay.device), memory_mib)
         blocks = bounded_objective(done.model, done.graph, *rest)
         moved = state.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
         return replace(moved, locality=blocks.locality)

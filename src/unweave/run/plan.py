@@ -9,7 +9,6 @@ import torch
 
 from unweave.certificate.bound import most_passes
 from unweave.curvature.prepared import WORN
-from unweave.graph.view import GraphView
 from unweave.methods import Expected, Method
 from unweave.methods.problem import meter_for
 from unweave.methods.registry import make
@@ -134,7 +133,8 @@ def plan(
         first.append(f"{some} pending would be verified, by one look at the whole graph")
         state = verified(state, memory_mib)
     given = ready_for(state, method) | dict(options)
-    how = make(method, given, state.recipe)
+    recipe = state.training.recipe
+    how = make(method, given, recipe)
     old = not defer and "prepared" in given and worn(state) > WORN
     if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
@@ -142,18 +142,18 @@ def plan(
         facts, expected, limits = _deferred(state, request, how, allow_class_loss, memory_mib)
     else:
         facts, expected, limits = _posed(state, request, how, allow_class_loss, memory_mib)
-    polish = state.metrics.get("polish_passes") if state.recipe.forgettable else 0
+    polish = state.metrics.get("polish_passes") if recipe is not None and recipe.forgettable else 0
     least, most = limits[0], None if old or math.isinf(limits[1]) else limits[1]
     about = least + polish if expected.polishes and polish is not None else None
     again = old + (purge and state.prepared is not None)
-    prepared, certified = state.prepared, state.recipe.certify is not None
+    prepared, certified = state.prepared, recipe is not None and recipe.certify is not None
     return Plan(
         **facts,
         how=expected.how,
         at_minimum=certified or None if prepared is None else prepared.at_minimum,
         passes={"least": least, "most": most, "about": about},
         preparing=again * prepared.passes if prepared is not None else 0,
-        retraining=None if polish is None or certified else 2 * state.recipe.epochs + polish,
+        retraining=None if polish is None or certified or recipe is None else 2 * recipe.epochs + polish,
         remembers=traces(state, *_after(state, expected.checkpoints, anew=expected.anew, purge=purge)),
         first=first,
     )
@@ -163,9 +163,9 @@ def _posed(
     state: State, request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """The problem that the request poses, and what the method says of it."""
-    decay, graph = state.recipe.weight_decay, state.graph
-    check_kinds(how, decay, state.recipe, None, defer=False, bounded=memory_mib is not None)
-    meter = meter_for(state.model, graph.base if isinstance(graph, GraphView) else graph, request)
+    decay, graph = state.training.weight_decay, state.graph
+    check_kinds(how, decay, state.training.recipe, None, defer=False, bounded=memory_mib is not None)
+    meter = meter_for(state.model, state.base, request)
     with torch.enable_grad():
         problem, region, notes = pose_for(
             state.model,
@@ -177,7 +177,7 @@ def _posed(
             weight_decay=decay,
             loss=state.loss,
             forward=state.forward,
-            seed=state.recipe.seed,
+            seed=state.seed,
             allow_class_loss=allow_class_loss,
             meter=meter,
         )

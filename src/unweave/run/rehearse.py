@@ -1,7 +1,7 @@
 """Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ def rehearse(
         forget: Random request, e.g. ``"edges:0.05"``.
         seed: Of the request.
         trainer: Your own training, as ``retrain`` takes it; it must draw from torch's generator, not set its own seed.
-            A model trained elsewhere comes as ``Run(model, data, Recipe(weight_decay=…), {}, prepared=…)``.
+            A model trained elsewhere comes as ``Run(model, data, weight_decay=…)``.
     """
     if not isinstance(run, Run):
         raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
@@ -83,10 +83,10 @@ def rehearse(
     options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
 
     def retrain(seed: int) -> Run:
-        from_seed = run.replace(recipe=replace(run.recipe, seed=seed), prepared=None)
+        from_seed = run.replace(seed=seed, prepared=None)
         return from_seed.forget(request, "retrain", allow_class_loss=True, **options)
 
-    reference, other = retrain(run.recipe.seed), retrain(run.recipe.seed + 1)
+    reference, other = retrain(run.state.seed), retrain(run.state.seed + 1)
     remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
     remaining[list(request.nodes)] = False
     target = log_probabilities(reference.model, reference.data, run.forward)
@@ -101,5 +101,5 @@ def rehearse(
         other_seed=closed(distances[2], distances[0]),
         cost=done.receipts[-1].seconds["total"] / spent,
         retrain_seconds=spent,
-        forgettable=run.recipe.forgettable,
+        forgettable=run.training.recipe is not None and run.training.recipe.forgettable,
     )

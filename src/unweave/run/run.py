@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,10 +18,11 @@ from torch_geometric.data import Data
 
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.curvature.prepared import Prepared
-from unweave.graph.view import GraphView
+from unweave.errors import DataError, ModelError
 from unweave.methods import Method
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
+from unweave.objective.decay import WeightDecay, as_weight_decay
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
@@ -35,8 +37,9 @@ from unweave.run.state import State
 from unweave.run.store import at, save
 from unweave.run.stream import forget_all
 from unweave.run.verify import prepared_anew, verify
-from unweave.training.adam import Progress, Recipe
+from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint, Trainer
+from unweave.training.recipe import AnyTrainer, Recipe, Training
 
 __all__ = ["Run"]
 
@@ -44,18 +47,64 @@ __all__ = ["Run"]
 class Run:
     """A trained model and everything that belongs to it. It never changes: what it does gives a new run.
 
+    ``unweave.train`` makes one. For a model of your own, trained in your own way::
+
+        run = uw.Run(model, data, weight_decay=5e-4)
+        run = run.prepare().forget(uw.Request(nodes=[3]))
+
+    How it was trained need not be known to forget; what has to train (``retrain``, ``finetune``, :meth:`calibrate`,
+    a rehearsal, an audit) refuses until ``trainer`` or ``recipe`` says it.
+
     Args:
-        model: The model.
-        data: The graph as it is.
-        recipe: How the model was trained.
+        model: The trained model.
+        data: The graph it was trained on.
+        weight_decay: What it was trained with (0 for none): a number, numbers by name of a parameter or module, or the
+            torch optimiser that trained it. With a recipe, that of the recipe by default.
+        loss: Per-node loss it was trained with.
+        forward: How to call it on a graph, when not as ``model(x, edge_index[, edge_weight])``.
+        trainer: Your own training, a function of (model, data) that trains the model in place, or its import path
+            ``"package.module:function"``; only a path can be stored.
+        recipe: How it was trained, where that was by full-batch Adam.
+        seed: The one it was trained with, for what uses chance. With a recipe, that of the recipe.
+        checkpoints: States of its training, for ``replay`` and ``retrace``.
+        prepared: What :func:`unweave.prepare` found.
         metrics: Its scores.
-        **parts: Other parts, as :class:`~unweave.run.state.State` names them.
     """
 
     def __init__(
-        self, model: nn.Module, data: Data | GraphView, recipe: Recipe, metrics: Mapping[str, float], **parts: Any
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        weight_decay: WeightDecay | torch.optim.Optimizer | None = None,
+        loss: Loss = cross_entropy,
+        forward: Forward = call,
+        trainer: AnyTrainer | str | None = None,
+        recipe: Recipe | None = None,
+        seed: int = 0,
+        checkpoints: Sequence[Checkpoint] = (),
+        prepared: Prepared | None = None,
+        metrics: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        self._state = State(model, data, recipe, metrics, **parts)
+        if not isinstance(model, nn.Module):
+            raise ModelError(f"a run holds a torch.nn.Module, got {type(model).__name__}")
+        if not isinstance(data, Data):
+            raise DataError(f"a run holds a torch_geometric.data.Data, got {type(data).__name__}")
+        if weight_decay is None:
+            if recipe is None:
+                raise ModelError("say what the model was trained with: weight_decay=5e-4, or 0 for none")
+            weight_decay = recipe.weight_decay
+        self._state = State(
+            model=model,
+            graph=data,
+            training=Training(as_weight_decay(weight_decay, model), recipe, trainer),
+            metrics=dict(metrics),
+            prepared=prepared,
+            loss=loss,
+            forward=forward,
+            checkpoints=tuple(checkpoints),
+            seed=seed if recipe is None else recipe.seed,
+        )
 
     @classmethod
     def of(cls, state: State) -> "Run":
@@ -90,9 +139,16 @@ class Run:
         return self._state.data
 
     @property
+    def training(self) -> Training:
+        """How the model was trained, as far as it is known."""
+        return self._state.training
+
+    @property
     def recipe(self) -> Recipe:
-        """How the model was trained."""
-        return self._state.recipe
+        """The recipe by which unweave trained the model; refused where it did not."""
+        if self.training.recipe is None:
+            raise ModelError("this model was not trained by a recipe of unweave; its training says what is known")
+        return self.training.recipe
 
     @property
     def metrics(self) -> Mapping[str, float]:

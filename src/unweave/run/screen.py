@@ -24,7 +24,7 @@ def screen_state(state: State, request: Request, **how: Any) -> Screening:
         state.model,
         state.data,
         request,
-        weight_decay=state.recipe.weight_decay,
+        weight_decay=state.training.weight_decay,
         loss=state.loss,
         forward=state.forward,
         prepared=state.prepared and state.prepared.to(state.data.x.device),

@@ -21,8 +21,8 @@ from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import Trace, fates, outside
 from unweave.request import Request
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint
+from unweave.training.recipe import Training
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["State", "ready_for", "traces", "unlearn_state", "worn"]
@@ -35,7 +35,7 @@ class State:
     Attributes:
         model: The model.
         graph: The graph as it is now, without what was forgotten; after a deferred request a view of it.
-        recipe: How the model was trained.
+        training: How the model was trained, as far as it is known.
         metrics: Scores on the three masks; none while requests are unverified.
         receipts: One for each request carried out, oldest first.
         prepared: What makes requests cheap, where it was computed; it still depends on all that was trained on.
@@ -44,11 +44,12 @@ class State:
         checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
         origin: The folder it was opened from, and how many receipts it had there.
         calibration: What each way to forget was found to be worth on this model, where that was measured.
+        seed: For what uses chance: the one the model was trained with.
     """
 
     model: nn.Module
     graph: Data | GraphView
-    recipe: Recipe
+    training: Training
     metrics: Mapping[str, float]
     receipts: tuple[Receipt, ...] = ()
     prepared: Prepared | None = None
@@ -57,6 +58,7 @@ class State:
     checkpoints: tuple[Checkpoint, ...] = ()
     origin: tuple[Path, int] | None = None
     calibration: Calibration | None = None
+    seed: int = 0
 
     @property
     def data(self) -> Data:
@@ -85,13 +87,17 @@ def worn(state: State) -> float:
 
 def ready_for(state: State, method: str | Method) -> dict[str, Any]:
     """Of what a run keeps, what a method takes."""
-    return taken_by(
+    found = taken_by(
         method,
         prepared=state.prepared,
         checkpoints=state.checkpoints,
         calibration=state.calibration,
         receipts=state.receipts,
+        trainer=state.training.trainer,
     )
+    if "trainer" in found:
+        found["trainer"] = state.training.resolve_trainer()
+    return found
 
 
 def unlearn_state(state: State, request: Request, method: str | Method, **how: Any) -> Unlearned:
@@ -101,11 +107,11 @@ def unlearn_state(state: State, request: Request, method: str | Method, **how: A
         state.graph,
         request,
         method,
-        weight_decay=state.recipe.weight_decay,
+        weight_decay=state.training.weight_decay,
         loss=state.loss,
         forward=state.forward,
-        recipe=state.recipe,
-        **how,
+        recipe=state.training.recipe,
+        **({"seed": state.seed} | how),
     )
 
 

@@ -73,8 +73,8 @@ def train(
     return Run(
         done.model,
         data,
-        done.recipe,
-        done.metrics,
+        recipe=done.recipe,
+        metrics=done.metrics,
         loss=loss,
         forward=forward,
         checkpoints=done.checkpoints,

@@ -28,7 +28,7 @@ def verify(state: State) -> State:
         state.data,
         state.prepared,
         state.receipts,
-        weight_decay=state.recipe.weight_decay,
+        weight_decay=state.training.weight_decay,
         loss=state.loss,
         forward=state.forward,
     )
@@ -52,7 +52,7 @@ def prepared_anew(state: State, memory_mib: float | None) -> State:
     found = prepare(
         here.model,
         here.data,
-        weight_decay=here.recipe.weight_decay,
+        weight_decay=here.training.weight_decay,
         loss=here.loss,
         forward=here.forward,
         memory_mib=memory_mib,
@@ -74,7 +74,7 @@ def _recheck(state: State) -> None:
     if last.parameters["digest_after"] != tensor_digest(state.model.named_parameters()):
         raise RunError("the parameters of the model are not those that the last receipt tells of")
     known = last.objective.get("remaining_after")
-    decay = decay_vector(state.model, state.recipe.weight_decay)
+    decay = decay_vector(state.model, state.training.weight_decay)
     objective = Objective(state.model, state.data, state.loss, decay, state.forward, Meter(state.data.x.device))
     now = objective.at(flatten(state.model)).value
     if known is not None and abs(known - now) > SAME * abs(known):
