@@ -16,7 +16,7 @@ from unweave._core.cost import Meter
 from unweave.certificate import bound as module
 from unweave.certificate.bound import Linear as Found, bound_of, examine
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.objective import Forward, Objective, call, decay_vector, flatten
 from unweave.testing import small_graph
 
 DECAY = 1e-2
@@ -243,6 +243,37 @@ def test_a_model_found_curved_is_not_tried_again(monkeypatch: pytest.MonkeyPatch
     other = Then(torch.cosh).eval()
     examine(objective_of(other, data), flatten(other))
     assert len(module._FOUND) == 1
+
+
+class Powers(nn.Module):
+    """Linear for the power 1 and curved for others: the same class, the same modules, other settings."""
+
+    def __init__(self, *powers: int) -> None:
+        super().__init__()
+        self.conv, self.powers = GCNConv(8, 3), powers
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.conv(x, edge_index)
+        return sum((h**power for power in self.powers), torch.zeros_like(h))
+
+
+def test_a_linear_model_tried_after_a_curved_one_of_its_class_gets_its_certificate() -> None:
+    data = small_graph()
+    for model, linear in ((Powers(2), False), (Powers(1), True), (Powers(2), False)):
+        found = examine(objective_of(model.eval(), data), flatten(model))
+        assert isinstance(found, Found) == linear
+
+
+def test_a_forward_of_ones_own_is_part_of_what_decides() -> None:
+    """Two functions of one code, made in a loop, may still differ in what they close over."""
+    model, data = Powers(1).eval(), small_graph()
+
+    def after(power: int) -> Forward:
+        return lambda model, data: model(data.x, data.edge_index) ** power
+
+    curved = examine(objective_of(model, data, forward=after(3)), flatten(model))
+    assert isinstance(curved, str)
+    assert isinstance(examine(objective_of(model, data, forward=after(1)), flatten(model)), Found)
 
 
 def test_an_ordinary_gcn_costs_nothing_more() -> None:

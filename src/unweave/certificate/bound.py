@@ -10,14 +10,16 @@ what rounding may have hidden of it is added. For any other model there is no su
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unweave._core.digest import tensor_digest
 from unweave._core.memo import derive, remembered
 from unweave._core.sparse import eagerly
 from unweave.certificate.gaussian import all_together
@@ -53,7 +55,11 @@ LINES = (0.5, -1.0)
 CURVED = (GCN, GAT, GIN, Shards)
 """Models that need no trial: their layers multiply each other, or attention divides, or they average probabilities."""
 
+DERIVED = ("training", "inspector")
+"""Of a module, what follows from its class (what PyG notes of its signatures) or does not count in eval mode."""
+
 REMEMBERED = 256
+"""Models found curved that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ class Bound:
 def uncertified(objective: Objective) -> str | None:
     """Why there can be no certificate, as far as that is known without evaluating anything; ``None`` where it is not.
 
-    A model that was tried and found curved is remembered by its layers, so that its next request costs nothing.
+    A model that was tried and found curved is remembered by what decides it, so that its next request costs nothing.
     """
     model = objective.model
     if isinstance(objective, Blocks):
@@ -115,7 +121,8 @@ def uncertified(objective: Objective) -> str | None:
         return f"the loss {name} is not known to be convex"
     if names := ", ".join(running(model)):
         return f"running statistics ({names}) follow the data and are no part of the objective"
-    return _FOUND.get(_key(model, objective.forward))
+    key = _key(model, objective.forward)
+    return None if key is None else _FOUND.get(key)
 
 
 def most_passes(objective: Objective) -> int:
@@ -143,11 +150,12 @@ def examine(objective: Objective, theta: Tensor) -> Linear | str:
     except (RuntimeError, TypeError, ValueError, UnweaveError) as error:
         return f"the model cannot be evaluated in double precision ({error})"
     if off > allowed:
-        if len(_FOUND) >= REMEMBERED:
-            _FOUND.clear()
         hint = "; if the model ends in a softmax, leave that out, as the loss takes logits"
         reason = "the outputs are not linear in the parameters" + (hint if objective.loss is cross_entropy else "")
-        _FOUND[_key(objective.model, objective.forward)] = reason
+        if (key := _key(objective.model, objective.forward)) is not None:
+            while len(_FOUND) >= REMEMBERED:
+                del _FOUND[next(iter(_FOUND))]  # the oldest
+            _FOUND[key] = reason
         return reason
     return Linear(
         objective=double,
@@ -236,17 +244,35 @@ def in_sequence(receipt: Receipt, earlier: Sequence[Receipt]) -> Receipt:
 
 
 _FOUND: dict[tuple[object, ...], str] = {}
+"""Why models that were tried are not linear, by all that decides it."""
 
 
-def _key(model: nn.Module, forward: Forward) -> tuple[object, ...]:
-    """What a model computes with, beside numbers: its modules, what they are set to, what is trained of them."""
-    parts: list[object] = [getattr(forward, "__code__", type(forward))]
-    for part in model.modules():
-        parts.append(type(part))
-        parts += [p.requires_grad for p in part.parameters(recurse=False)]
-        own = ((key, value) for key, value in vars(part).items() if key != "training")
-        parts += [pair for pair in own if isinstance(pair[1], str | int | float | FunctionType | BuiltinFunctionType)]
+def _key(model: nn.Module, forward: Forward) -> tuple[object, ...] | None:
+    """All that a model computes with beside its parameters' values; ``None`` where that is not known."""
+    parts: list[object] = [forward]
+    try:
+        for part in model.modules():
+            own = {key: value for key, value in vars(part).items() if key not in DERIVED}
+            parts += [type(part), _written(own | {"_parameters": [], "_modules": list(part._modules)})]
+            parts += [(key, tuple(p.shape), p.requires_grad) for key, p in part.named_parameters(recurse=False)]
+    except TypeError:
+        return None
     return tuple(parts)
+
+
+def _written(value: object) -> object:
+    """A setting of a module as something that can be compared."""
+    if value is None or isinstance(value, str | int | float | type | FunctionType | BuiltinFunctionType | Enum):
+        return value
+    if isinstance(value, Tensor):
+        return tensor_digest([("", value)])
+    if isinstance(value, Mapping):
+        return frozenset((key, _written(inside)) for key, inside in value.items())  # a copy may have another order
+    if isinstance(value, tuple | list):
+        return tuple(map(_written, value))
+    if isinstance(value, set):
+        return frozenset(value)
+    raise TypeError(f"nothing is known of a {type(value).__name__}")
 
 
 def _doubled(objective: Objective) -> Objective:
