@@ -77,7 +77,7 @@ def test_a_report_is_not_replaced_unasked(audited: Path) -> None:
 def test_the_verdict_is_the_exit_code(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
-    monkeypatch.setattr(command, "audit_runs", lambda *_, **__: made_audit(verdict))
+    monkeypatch.setattr("unweave.run.audit.audit", lambda *_, **__: made_audit(verdict))
     done = unweave("audit", runs / "a", runs / "b", "--out", tmp_path / "x.html")
     assert done.exit_code == code
     assert (tmp_path / "x.html").exists()
@@ -111,7 +111,7 @@ def test_deferred_requests_are_verified_first(tmp_path: Path) -> None:
     refused(unweave("audit", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "x.html"), "unweave verify")
 
 
-def test_a_model_of_your_own_is_for_python(tmp_path: Path) -> None:
+def test_a_model_of_your_own_is_named(tmp_path: Path) -> None:
     class Own(uw.models.SGC):
         pass
 
@@ -120,7 +120,7 @@ def test_a_model_of_your_own_is_for_python(tmp_path: Path) -> None:
     run.save(tmp_path / "a")
     run.forget(uw.Request(nodes=[1]), "finetune", epochs=1).save(tmp_path / "b")
     done = unweave("audit", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "x.html")
-    refused(done, "uw.audit(uw.Run.open(")
+    refused(done, "--model package.module:factory")
 
 
 def test_an_interrupted_audit_says_how_to_go_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_an_interrupted_audit_says_how_to_go_on(runs: Path, tmp_path: Path, monk
         progress(1, 32)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "audit_runs", stops)
+    monkeypatch.setattr("unweave.run.audit.audit", stops)
     done = unweave("audit", runs / "a", runs / "b", "--out", tmp_path / "x.html")
     refused(done, f"goes on from the models in {tmp_path / 'x.models'}")
     assert not (tmp_path / "x.html").exists()

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from unweave._core.version import __version__
+from unweave.cli.adopt import adopt
 from unweave.cli.audit import audit
 from unweave.cli.bench import bench
 from unweave.cli.calibrate import calibrate
@@ -30,6 +31,7 @@ app = typer.Typer(
 for command in (
     demo,
     train,
+    adopt,
     prepare,
     calibrate,
     rehearse,

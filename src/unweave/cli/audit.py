@@ -11,6 +11,7 @@ from rich.text import Text
 
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import RunError, UnweaveError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def audit(
     ] = None,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the report when it exists.")] = False,
     json: Json = False,
 ) -> None:
@@ -63,7 +66,9 @@ def audit(
             "replaced in place (--overwrite) has none: forget into another folder and keep the old run until the audit "
             "is done; in Python, uw.audit takes any two models"
         )
-    before, after = (_opened(path, device, root) for path in (run_before, run_after))
+    before, after = (
+        open_run(path, device=device, root=root, model=model, data=data) for path in (run_before, run_after)
+    )
     _follows(before, run_before, after, run_after)
     writable(out)
     models = out.with_suffix(".models") if cache is None else cache
@@ -87,21 +92,6 @@ def audit(
     else:
         _show(found, out, models)
     raise typer.Exit(CODES[found.verdict])
-
-
-def _opened(path: Path, device: str, root: Path | None) -> "Run":
-    from unweave._core.cost import find_device
-    from unweave.run.run import Run
-
-    try:
-        return Run.open(path, root=root).to(find_device(device))
-    except RunError as error:
-        if "of your own" not in str(error):
-            raise
-        raise RunError(
-            f"{error}. The command line audits built-in models and data sets; in Python: "
-            "uw.audit(uw.Run.open(…, model=…, data=…), uw.Run.open(…, model=…, data=…))"
-        ) from error
 
 
 def _follows(before: "Run", here: Path, after: "Run", there: Path) -> None:

@@ -9,6 +9,7 @@ from rich.table import Table
 from unweave.cli.names import DELETIONS
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import out, print_json, progress_bar, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import MethodError
 
 if TYPE_CHECKING:
@@ -36,13 +37,12 @@ def calibrate(
     ] = None,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     json: Json = False,
 ) -> None:
     """Measure on simulated deletions what every way to forget closes and costs; --method auto chooses by it."""
-    from unweave._core.cost import find_device
-    from unweave.run.run import Run
-
-    opened = Run.open(run, root=root).to(find_device(device))
+    opened = open_run(run, device=device, root=root, model=model, data=data)
     known = opened.calibration
     if known is not None and known.requests != len(opened.receipts) and not json:
         say(f"{'Anew':<11}the calibration there was is of the model before the last request")

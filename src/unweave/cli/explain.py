@@ -7,6 +7,7 @@ import typer
 
 from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 
 __all__ = ["explain"]
 
@@ -22,17 +23,17 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Draw the forces, e.g. explain.png.")] = None,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     json: Json = False,
 ) -> None:
     """Explain a request: the forces and the nodes that would move the model. Nothing is forgotten."""
-    from unweave._core.cost import find_device
     from unweave.auditing.before.explain import explain as explain_request
     from unweave.experiments.plots import plot_explanation
-    from unweave.run.run import Run
 
     wanted = request_reader(request, forget, request_seed)
     drawable(plot)
-    opened = Run.open(run, root=root).to(find_device(device))
+    opened = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("explaining"):
         found = explain_request(
             opened.model,

@@ -9,6 +9,7 @@ import typer
 from unweave.cli.names import METHODS
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import DataError, MethodError, RunError
 
 if TYPE_CHECKING:
@@ -59,19 +60,19 @@ def forget(
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the new run's folder when it exists.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Make the model of a run forget, and write a new run with the receipt."""
-    from unweave._core.cost import find_device
     from unweave.graph.removal import is_undirected
     from unweave.methods.registry import read_options
     from unweave.receipt.receipt import describe_traces
     from unweave.receipt.traces import replaced
     from unweave.request import Request
-    from unweave.run.run import Run
 
     if out is None and not dry_run:
         raise typer.BadParameter("say where the new run goes: --out FOLDER, or --dry-run for none at all")
@@ -95,7 +96,7 @@ def forget(
         raise typer.BadParameter(f"--budget and --at-least go with --method auto, not with {method}")
     method = "auto" if wishes else method
     options |= wishes
-    before = Run.open(run, root=root).to(find_device(device))
+    before = open_run(run, device=device, root=root, model=model, data=data)
     how: dict[str, Any] = {
         "allow_class_loss": allow_class_loss,
         "defer": defer,

@@ -7,6 +7,7 @@ import typer
 
 from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 
 __all__ = ["prepare"]
 
@@ -17,13 +18,12 @@ def prepare(
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     json: Json = False,
 ) -> None:
     """Prepare a run once, so that forgetting costs a few gradients."""
-    from unweave._core.cost import find_device
-    from unweave.run.run import Run
-
-    ready = Run.open(run, root=root).to(find_device(device)).prepare(memory_mib=memory_mib)
+    ready = open_run(run, device=device, root=root, model=model, data=data).prepare(memory_mib=memory_mib)
     state = ready.prepared
     assert state is not None
     ready.save(run, overwrite=True)

@@ -8,6 +8,7 @@ import typer
 
 from unweave.cli.options import Device, Json, RequestSeed, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 
 __all__ = ["rehearse"]
 
@@ -19,14 +20,14 @@ def rehearse(
     request_seed: RequestSeed = 0,
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     json: Json = False,
 ) -> None:
     """Rehearse a deletion: how near would this model come to retraining? It costs two retrainings."""
-    from unweave._core.cost import find_device
     from unweave.run.rehearse import rehearse as rehearse_run
-    from unweave.run.run import Run
 
-    opened = Run.open(run, root=root).to(find_device(device))
+    opened = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("rehearsing"):
         found = rehearse_run(opened, forget, seed=request_seed)
     if json:

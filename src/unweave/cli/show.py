@@ -15,20 +15,24 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 
 __all__ = ["show"]
 
 
 @reports_errors
 def show(
-    run: Annotated[Path, typer.Argument(help="Folder of the run.")], root: Root = None, json: Json = False
+    run: Annotated[Path, typer.Argument(help="Folder of the run.")],
+    root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
+    json: Json = False,
 ) -> None:
     """Show what is in a run, and its receipts. Every file is checked on the way."""
     from unweave.methods.ladder.debt import age_of
     from unweave.receipt.words import in_time
-    from unweave.run.run import Run
 
-    opened = Run.open(run, root=root)
+    opened = open_run(run, root=root, model=model, data=data)
     known = opened.calibration
     if json:
         print_json(

@@ -1,20 +1,19 @@
-"""``unweave train``: train a built-in model and write a run."""
+"""``unweave train``: train a model and write a run."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from unweave.cli.names import DATA, MODELS
 from unweave.cli.options import (
     Certify,
     Checkpoints,
-    DataName,
     Device,
     Epochs,
     Forgettable,
     Json,
     LearningRate,
-    ModelName,
     Root,
     Seed,
     WeightDecay,
@@ -29,6 +28,7 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
+from unweave.cli.own import graph_named, is_path, made_by
 from unweave.errors import ModelError, RunError
 
 __all__ = ["train"]
@@ -36,8 +36,10 @@ __all__ = ["train"]
 
 @reports_errors
 def train(
-    data: DataName,
-    model: ModelName,
+    data: Annotated[
+        str, typer.Option("--data", help=f"{', '.join(DATA)}; or a graph of your own, a .pt or .safetensors file.")
+    ],
+    model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     seed: Seed = 0,
     epochs: Epochs = 100,
@@ -53,22 +55,24 @@ def train(
 ) -> None:
     """Train a model and write a run."""
     from unweave._core.cost import find_device
-    from unweave.datasets import load
-    from unweave.models import MODELS, build
+    from unweave.models import build
     from unweave.run.train import train as train_model
 
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
-    if model not in MODELS:
-        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
+    if model not in MODELS and not is_path(model):
+        known = ", ".join(MODELS)
+        raise ModelError(f"unknown model {model!r}; known: {known}, or package.module:factory for your own")
     shares = _read_shares(checkpoints)
     promise = read_promise(certify)
     where = find_device(device)
-    graph = load(data, seed=seed, root=root).to(where)
-    module = build(model, graph.num_features, graph.num_classes, forgettable=forgettable).to(where)
+    graph = graph_named(data, seed, root).to(where)
+    own = made_by(model) if is_path(model) else {}
+    module = own.get("model") or build(model, graph.num_features, graph.num_classes, forgettable=forgettable)
+    how = {key: own[key] for key in ("loss", "forward") if key in own}
     with progress_bar("training") as progress:
         run = train_model(
-            module,
+            module.to(where),
             graph,
             seed=seed,
             epochs=epochs,
@@ -78,6 +82,7 @@ def train(
             checkpoints=shares,
             certify=promise,
             progress=progress,
+            **how,
         )
     run.save(out, overwrite=overwrite)
     if json:

@@ -7,6 +7,7 @@ import typer
 
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import NoProgressError
 
 __all__ = ["verify"]
@@ -17,14 +18,14 @@ def verify(
     run: Annotated[Path, typer.Argument(help="Folder of the run; its receipts are completed in place.")],
     device: Device = "cpu",
     root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
     json: Json = False,
 ) -> None:
     """Complete the receipts of deferred requests, by one evaluation on the remaining graph."""
-    from unweave._core.cost import find_device
     from unweave.methods.deferred import BEYOND
-    from unweave.run.run import Run
 
-    before = Run.open(run, root=root).to(find_device(device))
+    before = open_run(run, device=device, root=root, model=model, data=data)
     count = before.pending
     after = before.verify()
     if count:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from tests.solvers.test_cg import V, matrix
+from tests.curvature.solvers.test_cg import V, matrix
 from unweave.curvature.solvers import krylov, largest_eigenvalue
 from unweave.errors import DivergenceError
 

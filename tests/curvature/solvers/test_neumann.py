@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.solvers.test_cg import V, matrix
+from tests.curvature.solvers.test_cg import V, matrix
 from unweave.curvature.solvers import neumann
 from unweave.errors import DivergenceError, NegativeCurvatureError, NoProgressError
 

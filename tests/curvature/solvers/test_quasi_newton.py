@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from tests.solvers.test_cg import V, matrix
+from tests.curvature.solvers.test_cg import V, matrix
 from unweave.curvature.solvers import LowRank, low_rank, minimise
 from unweave.curvature.solvers.quasi_newton import _Memory
 

@@ -1,0 +1,60 @@
+"""A graph of one's own from a file: tensors alone are read, and nothing in it is executed."""
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
+
+from unweave.errors import DataError
+
+__all__ = ["SUFFIXES", "read_graph"]
+
+SUFFIXES = (".pt", ".pth", ".safetensors")
+NEEDED = ("x", "edge_index", "y", "train_mask")
+
+
+def read_graph(path: str | Path) -> Data:
+    """Read a graph that ``torch.save(data, "graph.pt")`` wrote, or tensors by name (a dict, or safetensors).
+
+    It is read by torch's weights-only loading, which knows tensors, PyG's ``Data`` and plain values.
+
+    Args:
+        path: A ``.pt``, ``.pth`` or ``.safetensors`` file.
+
+    Raises:
+        DataError: It cannot be read so, or is no graph with ``x``, ``edge_index``, ``y`` and ``train_mask``.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path} must be a graph in a file that ends in {', '.join(SUFFIXES)}")
+    try:
+        found = load_file(path) if path.suffix == ".safetensors" else _weights_only(path)
+    except OSError as error:
+        raise DataError(f"cannot read the graph {path}: {error}") from error
+    except Exception as error:  # whatever a broken file makes of the reader
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(
+            f"{path} cannot be read without executing what is in it ({reason[0][:200]}); write it anew as tensors: "
+            "torch.save(data.to_dict(), path), or safetensors.torch.save_file"
+        ) from error
+    if isinstance(found, dict):
+        if not all(isinstance(key, str) for key in found):
+            raise DataError(f"{path} holds a dict whose keys are not names; a graph is a dict of tensors by name")
+        found = Data(**found)
+    if not isinstance(found, Data):
+        raise DataError(f"{path} holds a {type(found).__name__}, not a torch_geometric.data.Data or a dict of tensors")
+    missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]
+    if missing:
+        raise DataError(f"{path} has no {', '.join(missing)}; a graph needs {', '.join(NEEDED)}")
+    return found
+
+
+def _weights_only(path: Path) -> object:
+    with torch.serialization.safe_globals(
+        [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
+    ):
+        return torch.load(path, map_location="cpu", weights_only=True)
