@@ -48,12 +48,12 @@ def show(
             }
         )
         return
-    data, recipe = opened.data, opened.recipe
+    graph, recipe = opened.data, opened.recipe
     count = sum(p.numel() for p in opened.model.parameters())
     say(f"{'Model':<11}{type(opened.model).__name__}, {count:,} parameters")
     say(
-        f"{'Data':<11}{data.get('name', 'own')}: {data.num_nodes:,} nodes, {data.num_edges:,} stored edges, "
-        f"{int(data.train_mask.sum()):,} training nodes"
+        f"{'Data':<11}{graph.get('name', 'own')}: {graph.num_nodes:,} nodes, {graph.num_edges:,} stored edges, "
+        f"{int(graph.train_mask.sum()):,} training nodes"
     )
     how = f"{recipe.epochs} epochs of Adam, lr {recipe.lr:g}, weight decay {recipe.weight_decay:g}, seed {recipe.seed}"
     if recipe.certify is not None:
