@@ -11,8 +11,9 @@ from torch_geometric.data import Data
 
 from unweave.auditing.after.collateral import class_scores, scored_nodes
 from unweave.auditing.case import Case, Size, Subject, build_case
-from unweave.auditing.evidence import ALARM, Evidence, limits
+from unweave.auditing.evidence import ALARM, Evidence
 from unweave.auditing.examination import Examination, Verdict, verdict_of
+from unweave.auditing.limits import limits_of
 from unweave.auditing.population import Upbringing
 from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
@@ -213,7 +214,7 @@ def _unlike(case: Case, before: Subject) -> list[str]:
     """A note where the model before is not what the training that is compared with gives."""
     mask, labels = case.data.train_mask, case.data.y
     found, *known = (float(cross_entropy(s.whole[mask], labels[mask]).mean()) for s in (before, *case.trained))
-    low, high = limits(known, UNLIKE, skewed=True)
+    low, high = limits_of(known, "log").range(UNLIKE)
     if low <= found <= high:
         return []
     return [

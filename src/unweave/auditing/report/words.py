@@ -5,7 +5,8 @@ from math import floor, log10
 from statistics import fmean, stdev
 
 from unweave.auditing.audit import Audit
-from unweave.auditing.evidence import MATERIAL, POWER, Evidence, limits
+from unweave.auditing.evidence import MATERIAL, POWER, Evidence
+from unweave.auditing.limits import limits_of
 
 __all__ = [
     "FINDINGS",
@@ -223,7 +224,7 @@ def explain_recovery(audit: Audit) -> str | None:
     if not scores.get("retrained"):
         return None
     (before,), (after,), retrained = scores["before"], scores["after"], scores["retrained"]
-    low, _ = limits(retrained, audit.config["alarm"])
+    low, _ = limits_of(retrained, "plain").range(audit.config["alarm"])
     told = (
         f"On the test nodes of the remaining graph the model before has an F1 of {number(before, 'F1')}, the model "
         f"after {number(after, 'F1')}, and retrained models {spread(retrained, 'F1')}. "
