@@ -81,6 +81,23 @@ def test_where_seeds_do_not_matter_a_last_digit_is_not_material() -> None:
     assert evidence(0.55, retrained, [0.9] * 8).finding == "remembers"
 
 
+def test_the_least_share_is_where_four_of_five_mixtures_are_outside() -> None:
+    retrained, trained = RNG.normal(0.5, 0.01, 16).tolist(), RNG.normal(0.8, 0.05, 16).tolist()
+    found = evidence(0.5, retrained, trained)
+    share = found.noticeable
+    assert share is not None
+    assert 0.05 < share < 0.5
+    low, high = found.usual
+
+    def outside(s: float) -> float:
+        return float(np.mean([not low <= (1 - s) * a + s * b <= high for a in retrained for b in trained]))
+
+    assert outside(share + 1e-9) >= 0.8 > outside(share - 1e-3)
+    assert all(outside(s) >= 0.8 for s in np.linspace(share + 1e-9, 1, 20))
+    assert evidence(0.5, retrained, retrained).noticeable is None
+    assert evidence(0.5, retrained, trained, asks="else").noticeable is None
+
+
 def test_the_likelihood_ratio_is_that_of_two_normals() -> None:
     models, items = 40, 5
     seen = RNG.random((models, items)) < 0.5

@@ -126,6 +126,10 @@ class Evidence:
         A model that kept a share s of it is taken to lie at (1 − s) · a + s · b, between what a model without the data
         and one with it gave. So does an AUC over deleted items of which a share s is remembered and the rest is not.
         The share is the least from which on the test notices as many of these as it must to have power.
+
+        Put to the test with a GCN on the embedded graph: for flipped labels the sharpest test says 10 %, for a tenth of
+        the nodes 23 %. Models that were retrained with a part of those nodes, two seeds each, passed up to 0 and 10 %
+        of them, and up to 10 and 20 %, and were noticed with a tenth more.
         """
         if not self.powerful:
             return None
