@@ -303,7 +303,7 @@ def test_where_no_test_can_tell_that_none_finds_it_is_not_said() -> None:
 
 def test_what_the_model_carries_unseen_is_said_first_and_last() -> None:
     """A model with more in it than the one before is not called gone, and one that holds its weights is not."""
-    more, old = "it has a buffer 'spare' of shape [16, 20]", "holds the old weights of 'conv1' in the buffer 'spare'"
+    more, old = "it has a buffer 'spare' of shape [16, 20]", "the old weights of 'conv1' in the buffer 'spare'"
     found = made_audit("gone", carried=Carried(more=(more,)), notes=tuple(Carried(more=(more,)).notes))
     assert found.verdict == "cannot tell"
     held = made_audit("gone", carried=Carried(more=(more,), old=(old,)), notes=tuple(Carried(old=(old,)).notes))

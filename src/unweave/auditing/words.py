@@ -56,7 +56,7 @@ def answer(entry: Evidence) -> str:
 
 def reason(verdict: Verdict, evidence: Sequence[Evidence], carried: Carried, *, quick: bool) -> str:
     """Why a verdict is what it is."""
-    found = [_carries(carried)] if carried.old or carried.more else []
+    found = [_carries(carried)] if carried.old or carried.unseen else []
     asked = [entry for entry in evidence if entry.asks == "gone"]
     able, told = sum(entry.powerful for entry in asked), [entry.finding for entry in evidence]
     differs, seen = told.count("differs"), told.count("remembers")
@@ -122,7 +122,9 @@ def sentence(text: str) -> str:
 
 def _carries(carried: Carried) -> str:
     if carried.old:
-        return sentence(f"the model after {'; it '.join(carried.old)}")
+        return f"The model after holds {'; and '.join(carried.old)}."
+    if carried.alike:
+        return f"The model after holds something like {'; and '.join(carried.alike)}. No test reaches that."
     told = "; ".join(carried.more)
     return f"The model after is not built as the one before: {told}. No test reaches what that may hold."
 

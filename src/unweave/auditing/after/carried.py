@@ -45,19 +45,31 @@ class Carried:
     Attributes:
         more: What it has that the model before has not, and what is of other code, kind or shape.
         less: What it lacks.
-        old: Where it holds weights of the model before.
+        old: Where it holds weights of the model before, bit for bit.
+        alike: Where it holds something like them.
         left: Buffers that are as before, though training without the data changes them.
     """
 
     more: tuple[str, ...] = ()
     less: tuple[str, ...] = ()
     old: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+
+    @property
+    def unseen(self) -> bool:
+        """Whether there is something that no test reaches."""
+        return bool(self.more or self.alike)
 
     @property
     def notes(self) -> list[str]:
         """What the reader should know."""
-        found = [f"the model after {text}: whoever holds it holds those" for text in self.old]
+        found = [f"the model after holds {text}: whoever has it has those" for text in self.old]
+        found += [
+            f"the model after holds something like {text}: a rounded or noisy copy, or what training on nearly the "
+            "same data gives. No test tells which"
+            for text in self.alike
+        ]
         if self.more:
             found.append(
                 f"the model after is not built as the one before: {'; '.join(self.more)}. No test reaches what that "
@@ -104,7 +116,8 @@ def look_into(before: nn.Module, after: nn.Module, retrained: nn.Module | None =
         if kind == "buffer" and _same(value, old.tensors.get(name, ("", None))[1])
         if name in fresh and value.is_floating_point() and not _same(value, fresh[name])
     ]
-    return Carried(tuple(_more(old, new)), tuple(_less(old, new)), tuple(_copies(old, new)), tuple(left))
+    copies, alike = _copies(old, new)
+    return Carried(tuple(_more(old, new)), tuple(_less(old, new)), tuple(copies), tuple(alike), tuple(left))
 
 
 def _contents(model: nn.Module) -> _Contents:
@@ -211,18 +224,19 @@ def _steps(code: CodeType) -> tuple[Any, ...]:
     return code.co_name, code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars
 
 
-def _copies(old: _Contents, new: _Contents) -> Iterator[str]:
-    """Where weights of the first lie in the second, beside the parameters that took their place."""
+def _copies(old: _Contents, new: _Contents) -> tuple[list[str], list[str]]:
+    """Where weights of the first, and such as are like them, lie in the second beside what took their place."""
+    copies, alike = [], []
     was, now = old.parameters(), new.parameters()
     moved = {name: value for name, value in was.items() if name not in now or not _same(value, now[name])}
     for name, (kind, value) in new.tensors.items():
         judged = kind == "parameter" and name in was
         held = [other for other in moved if other != name and _holds(value, moved[other], now.get(other))]
         if held:
-            yield f"holds the old weights of {_names(held)} in the {kind} {name!r}"
+            copies.append(f"the old weights of {_names(held)} in the {kind} {name!r}")
         elif not judged and (found := _correlated(value, moved, now)):
-            told = f"{found[0]!r} in the {kind} {name!r} (correlation {found[1]:.2f})"
-            yield f"holds something like the old weights of {told}"
+            alike.append(f"the old weights of {found[0]!r} in the {kind} {name!r} (correlation {found[1]:.2f})")
+    return copies, alike
 
 
 def _holds(value: Tensor, weights: Tensor, now: Tensor | None) -> bool:
