@@ -173,12 +173,12 @@ def _tensors_in(value: Any, seen: set[int], depth: int = 0) -> Iterator[tuple[st
 def _more(old: _Contents, new: _Contents) -> Iterator[str]:
     """What the second has that the first has not."""
     added = {path for path in new.modules if path not in old.modules}
-    for path, kind in new.modules.items():
+    for path, made in new.modules.items():
         if path in added:
             if path.rpartition(".")[0] not in added:
-                yield f"it has a module {path!r} ({kind.__qualname__})"
-        elif not _alike(kind, old.modules[path]):
-            was, now = old.modules[path].__qualname__, kind.__qualname__
+                yield f"it has a module {path!r} ({made.__qualname__})"
+        elif not _alike(made, old.modules[path]):
+            was, now = old.modules[path].__qualname__, made.__qualname__
             what = "it" if path == "" else f"{path!r}"
             yield f"{what} is a {now} {'of other code' if was == now else f'and was a {was}'}"
     for name, (kind, value) in new.tensors.items():
