@@ -150,7 +150,7 @@ def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     )
     codes = command.CODES
     assert [int(code) for code in told.values()] == [codes[v] for v in ("gone", "remembers", "differs", "cannot tell")]
-    (code,) = re.findall(r"```python\n(import unweave as uw\nfrom unweave\.audit .*?)```", page, flags=re.DOTALL)
+    (code,) = re.findall(r"```python\n(import unweave as uw\nfrom unweave\.auditing .*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "audit.html").unlink()
     exec(compile(code, "audit.md", "exec"), {})
