@@ -26,8 +26,9 @@ from shared import DATA, MODELS, Document, append, arguments, compared, lines, m
 import unweave as uw
 from unweave.auditing.audit import FULL
 from unweave.auditing.case import Size, build_case
-from unweave.auditing.examination import Examination, verdict_of
+from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing
+from unweave.auditing.verdict import verdict_of
 from unweave.experiments.poison import stage
 from unweave.models import build
 

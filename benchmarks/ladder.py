@@ -23,9 +23,9 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from unweave._core.cost import find_device
+from unweave._core.tuning import TUNING
 from unweave.experiments.paper.results import rounded
 from unweave.methods.ladder.calibration import Calibration
-from unweave.methods.ladder.rungs import SHARES
 
 LOOKS = (10, 50, 100)
 
@@ -33,7 +33,7 @@ LOOKS = (10, 50, 100)
 def start(asked: argparse.Namespace) -> uw.Run:
     """A prepared run with checkpoints."""
     data = uw.load(asked.data, seed=asked.seed).to(find_device(asked.device))
-    shares = () if asked.forgettable else SHARES
+    shares = () if asked.forgettable else TUNING.ladder.shares
     run = trained(asked.model, data, WAYS[asked.forgettable], seed=asked.seed, checkpoints=shares)
     return run if run.prepared is not None else run.prepare()
 

@@ -38,13 +38,14 @@ from shared import (
 
 import unweave as uw
 from unweave._core.cost import find_device
+from unweave._core.tuning import TUNING
 from unweave.experiments.compare import _averaged
 from unweave.experiments.paper.results import rounded
 from unweave.experiments.poison import is_poisoned, stage
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
 from unweave.graph.removal import is_undirected
 from unweave.methods import Method
-from unweave.methods.ladder.rungs import RETRAIN, SHARES, Kept, Rung
+from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung
 from unweave.methods.ladder.size import shape_of
 from unweave.training.recipe import Recipe
 
@@ -101,7 +102,7 @@ def measure(task: Task) -> tuple[Task, list[Document], Document]:
         seed=task.seed,
         weight_decay=task.decay,
         forgettable=forgettable,
-        checkpoints=sorted({*SHARES, *REPLAYS}),
+        checkpoints=sorted({*TUNING.ladder.shares, *REPLAYS}),
     )
     run = calibrated(run, task.deletions)
     lines = []
@@ -123,7 +124,7 @@ def calibrated(run: uw.Run, deletions: int) -> uw.Run:
     Of an ordinary one those are the checkpoints of the ladder. A forgettable model is polished after every replay,
     which takes longer than any budget here.
     """
-    shares = () if run.recipe.forgettable else SHARES
+    shares = () if run.recipe.forgettable else TUNING.ladder.shares
     epochs = {round((1 - share) * run.recipe.epochs) for share in shares}
     fewer = run.replace(checkpoints=tuple(c for c in run.checkpoints if c.epoch in epochs))
     done = fewer.calibrate(deletions)

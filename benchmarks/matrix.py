@@ -35,7 +35,9 @@ def choose(task: tuple[str, str, str]) -> tuple[tuple[str, str], float]:
     """The weight decay that validation chooses for a forgettable model on the first split."""
     data, model, device = task
     run = trained(model, uw.load(data).to(device), "forgettable", weight_decay=None)
-    return (data, model), float(run.recipe.weight_decay)
+    decay = run.recipe.weight_decay
+    assert isinstance(decay, float)
+    return (data, model), decay
 
 
 def run(task: tuple[Cell, float, int, str]) -> tuple[Cell, Document]:
