@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow check clean
+.PHONY: setup demo test test-slow coverage check clean
 
 setup: .venv/dev.stamp            ## everything a developer needs
 
@@ -21,11 +21,14 @@ setup: .venv/dev.stamp            ## everything a developer needs
 demo: .venv/user.stamp            ## train, forget, compare on the embedded graph
 	$(BIN)/unweave demo
 
-test: .venv/dev.stamp             ## the test suite
-	$(BIN)/python -m pytest
+test: .venv/dev.stamp             ## the test suite, a file at a time on every core
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: .venv/dev.stamp        ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+
+coverage: .venv/dev.stamp         ## which lines the suite runs
+	$(BIN)/python -m pytest -n auto --dist loadfile --cov=unweave --cov-report=term:skip-covered
 
 check: .venv/dev.stamp            ## style, types and layers
 	$(BIN)/ruff format --check .

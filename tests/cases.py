@@ -4,9 +4,10 @@ Every network has at most 60 parameters, so its Hessian can be built by ``torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import asdict, dataclass
+from itertools import combinations, product
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -122,6 +123,25 @@ class Built:
 
 
 CASES = [Case(*row) for row in product(LAYERS, LOSSES, REQUESTS, (False, True))]
+
+
+def _pairs(case: Case) -> set[tuple[tuple[str, object], ...]]:
+    return set(combinations(asdict(case).items(), 2))
+
+
+def _pairwise() -> set[Case]:
+    """Few cases in which every two settings of the table meet: the one that adds most, again and again."""
+    left, chosen = set().union(*map(_pairs, CASES)), set()
+    while left:
+        best = max(CASES, key=lambda case: len(_pairs(case) & left))
+        chosen.add(best)
+        left -= _pairs(best)
+    return chosen
+
+
+PAIRWISE = _pairwise()
+TABLE = [pytest.param(case, id=case.name, marks=[] if case in PAIRWISE else [pytest.mark.slow]) for case in CASES]
+"""The whole table for ``parametrize``; what is not needed for every pair to meet is left to ``make test-slow``."""
 
 
 def dense_outputs(objective: Objective) -> Callable[[Tensor], Tensor]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch.func import grad, hessian, jacrev
 
-from tests.cases import CASES, Built, Case, dense_loss, dense_outputs
+from tests.cases import CASES, TABLE, Built, Case, dense_loss, dense_outputs
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.curvature.solvers import conjugate_gradients, neumann
 from unweave.errors import ModelError
@@ -28,7 +28,7 @@ def basis(theta: Tensor) -> list[Tensor]:
     return list(torch.eye(theta.numel(), dtype=theta.dtype))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", TABLE)
 def test_gradients_and_products_match_the_dense_reference(case: Case) -> None:
     built = case.build()
     assert built.theta.numel() <= 60

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
-from tests.cases import CASES, DECAY, LOSSES, Case, dense_loss
+from tests.cases import DECAY, LOSSES, TABLE, Case, dense_loss
 from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
@@ -23,7 +23,7 @@ from unweave.objective.objective import Objective, call, decay_vector, flatten, 
 from unweave.objective.scores import gap, log_probabilities
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", TABLE)
 def test_v_over_the_region_is_v_over_the_whole_graph(case: Case) -> None:
     """Outside the region every term of the forgotten loss cancels, for every layer, loss, request and direction."""
     built = case.build()
@@ -36,7 +36,7 @@ def test_v_over_the_region_is_v_over_the_whole_graph(case: Case) -> None:
     torch.testing.assert_close(inside, before.loss_gradient() - after.loss_gradient(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", TABLE)
 def test_one_step_is_the_dense_solve(case: Case) -> None:
     """θ̂ = θ0 + (G + δI)⁻¹(∇L0 − ∇L'), with nothing of the method in the reference."""
     built = case.build()
