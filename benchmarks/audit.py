@@ -31,6 +31,7 @@ from unweave.auditing.population import Upbringing
 from unweave.auditing.verdict import verdict_of
 from unweave.experiments.poison import stage
 from unweave.models import build
+from unweave.training.recipe import Training
 
 REQUESTS = ("flipped:0.2", "memorised:0.05", "crossed:0.5")
 METHODS = ("gif", "replay(share=0.2)")
@@ -47,7 +48,8 @@ def separation(asked: argparse.Namespace, *cell: str) -> Document:
 def alarms(asked: argparse.Namespace, forget: str) -> Document:
     """How many audits of a retrained model against another raise an alarm."""
     data, request = stage(forget, uw.load("demo"))
-    how = Upbringing(build("gcn", data.num_features, data.num_classes), uw.Recipe(epochs=EPOCHS))
+    training = Training.by(uw.Recipe(epochs=EPOCHS))
+    how = Upbringing(build("gcn", data.num_features, data.num_classes), training)
     pool = build_case(data, request, how, Size(POOL, FULL.shadows), jobs=asked.jobs)
     rng = np.random.default_rng(0)
     verdicts, unusual = Counter[str](), Counter[str]()

@@ -69,6 +69,7 @@ def made_audit(verdict: str = "remembers", **changes: Any) -> Audit:
             "held_out": 50, "edges": 1, "pairs": 50, "alarm": 0.05, "model": "GCN", "data": "demo",
             "removed": {"nodes": 2, "edges": 9, "feature_rows": 2, "labels": 2},
             "recipe": {"seed": 0, "epochs": 30, "lr": 0.01, "weight_decay": 1e-4, "forgettable": True, "certify": None},
+            "trainer": None,
         },
         classes={
             "before": [{0: 0.7, 1: 0.8}], "after": [{0: 0.75, 1: 0.81}],

@@ -19,6 +19,7 @@ from unweave.auditing.population import Upbringing
 from unweave.auditing.verdict import verdict_of
 from unweave.experiments.poison import stage
 from unweave.models import build
+from unweave.training.recipe import Training
 
 
 class Behind(nn.Module):
@@ -34,13 +35,19 @@ class Behind(nn.Module):
 
 
 EPOCHS = 60
-SIZE = Size(references=16, shadows=16)
+SIZE = Size(references=10, shadows=10)
 
 
 @pytest.fixture(scope="module")
 def demo() -> uw.Run:
     data = uw.load("demo")
-    return uw.train(build("gcn", data.num_features, data.num_classes), data, epochs=EPOCHS)
+    return uw.train(build("sgc", data.num_features, data.num_classes), data, epochs=15)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of a quick audit here does not need many models."""
+    monkeypatch.setattr("unweave.auditing.audit.QUICK", Size(references=4, shadows=0))
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +58,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def flipped() -> tuple[uw.Run, Case, Examination]:
-    data, request = stage("flipped:0.2", uw.load("demo"))
+    data = uw.load("demo")
+    data = data.subgraph(torch.arange(data.num_nodes) < 1000)
+    data, request = stage("flipped:0.2", data)
     run = uw.train(build("gcn", data.num_features, data.num_classes), data, epochs=EPOCHS)
-    case = build_case(data, request, Upbringing(run.model, run.recipe), SIZE)
+    case = build_case(data, request, Upbringing(run.model, run.training), SIZE)
     return run, case, Examination(case)
 
 
@@ -92,11 +101,11 @@ def test_retraining_passes(flipped: tuple[uw.Run, Case, Examination]) -> None:
 
 def test_a_retrained_model_that_carries_the_old_one_is_not_gone(flipped: tuple[uw.Run, Case, Examination]) -> None:
     """In a buffer that nothing reads, and behind a trigger: its answers are those of a retrained model."""
-    run, case, _ = flipped
+    run, case, examination = flipped
     after = case.how.train(case.removal.data, 0)
 
     def judge(model: nn.Module) -> Audit:
-        return conclude(case, run.model, model, seed=0, quick=False, receipt=None, start=0.0)
+        return conclude(examination, run.model, model, seed=0, quick=False, receipt=None, start=0.0)
 
     assert judge(after).verdict == "gone"
     hidden = copy.deepcopy(after)
@@ -169,8 +178,8 @@ def test_a_request_that_leaves_no_trace_is_not_passed(demo: uw.Run) -> None:
     run = uw.train(build("gcn", data.num_features, data.num_classes), data, epochs=5)
     pair = data.edge_index[:, far[data.edge_index[0]]][:, 0]
     request = uw.Request(edges=[(int(pair.min()), int(pair.max()))])
-    case = build_case(data, request, Upbringing(run.model, run.recipe), Size(references=8, shadows=0))
-    found = conclude(case, run.model, run.model, seed=0, quick=True, receipt=None, start=0.0)
+    case = build_case(data, request, Upbringing(run.model, run.training), Size(references=8, shadows=0))
+    found = conclude(Examination(case), run.model, run.model, seed=0, quick=True, receipt=None, start=0.0)
     assert found.verdict == "cannot tell", str(found)
     assert "cannot tell" in found.sentence
     assert {entry.finding for entry in found.evidence if entry.asks == "gone"} == {"no power"}
@@ -183,7 +192,7 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run, models: Path) -> N
     found = uw.audit(demo, after, quick=True, cache=models)
     assert found.request == request
     assert found.receipt == after.receipts[-1]
-    assert found.config["retrained"] == 16
+    assert found.config["retrained"] == 4
     assert not found.notes
     assert "likelihood-ratio" in str(found.config["left_out"])
     document = found.to_dict()
@@ -240,6 +249,19 @@ def test_what_is_missing_is_asked_for(demo: uw.Run, change: dict[str, object], m
         uw.audit(demo.model, demo.model, **options)  # type: ignore[arg-type]
 
 
+def test_a_run_nobody_said_the_training_of_is_refused_before_any_work(demo: uw.Run) -> None:
+    """No recipe is invented to compare with; the user's own trainer is taken, by its import path too."""
+    request = uw.draw("nodes:0.1", demo.data)
+    run = uw.Run(demo.model, demo.data, weight_decay=1e-4)
+    after = run.forget(request, "none")
+    told: list[tuple[int, int]] = []
+    with pytest.raises(uw.MethodError, match=r"an audit.*nobody said so; give trainer=.* or recipe="):
+        uw.audit(run, after, quick=True, progress=lambda *n: told.append(n))
+    assert told == []
+    with pytest.raises(uw.MethodError, match="cannot be imported"):
+        uw.audit(run, after, trainer="tests.auditing:missing", quick=True)
+
+
 def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
     one, two = (demo.forget(uw.draw("edges:0.05", demo.data, seed=s)) for s in (0, 1))
     with pytest.raises(uw.RequestError, match="does not go on from the first"):
@@ -248,7 +270,8 @@ def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
         uw.audit(demo, demo)
 
 
-def test_a_comparison_asks_it_of_every_method() -> None:
+def test_a_comparison_asks_it_of_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unweave.experiments.compare.FULL", Size(references=8, shadows=8))
     votes = "eraser-blpa(shards=2,aggregation=majority)"
     methods = [votes, "gif"]
     found = uw.compare("demo", "sgc", "memorised:0.03", methods=methods, seeds=1, epochs=15, averaged=False, audit=True)
@@ -268,7 +291,7 @@ def test_a_comparison_asks_it_of_every_method() -> None:
 def test_retrained_models_are_not_flagged_beyond_the_stated_rate() -> None:
     """100 retrained models, each audited against another, with reference models of their own."""
     data, request = stage("nodes:0.1", uw.load("demo"))
-    how = Upbringing(build("gcn", data.num_features, data.num_classes), uw.Recipe(epochs=30))
+    how = Upbringing(build("gcn", data.num_features, data.num_classes), Training.by(uw.Recipe(epochs=30)))
     pool = build_case(data, request, how, Size(references=100, shadows=16))
     rng = np.random.default_rng(0)
     alarms = 0

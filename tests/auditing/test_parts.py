@@ -25,6 +25,7 @@ from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing, Variant, raise_models
 from unweave.graph.removal import distinct_edges, remove
 from unweave.models import Shards, build
+from unweave.training.recipe import Training
 
 
 def small() -> Data:
@@ -34,7 +35,7 @@ def small() -> Data:
 
 
 def how(data: Data, epochs: int = 3) -> Upbringing:
-    return Upbringing(build("sgc", data.num_features, int(data.y.max()) + 1), uw.Recipe(epochs=epochs))
+    return Upbringing(build("sgc", data.num_features, int(data.y.max()) + 1), Training.by(uw.Recipe(epochs=epochs)))
 
 
 def test_a_variant_is_the_graph_that_it_says() -> None:
@@ -102,7 +103,7 @@ def test_models_are_kept_and_an_interrupted_audit_goes_on(tmp_path: Path) -> Non
     for number in range(4):
         for a, b in zip(once_more[number].parameters(), again[number].parameters(), strict=True):
             assert torch.equal(a, b)
-    other = Upbringing(how(data).model, uw.Recipe(epochs=3, lr=0.02))
+    other = Upbringing(how(data).model, Training.by(uw.Recipe(epochs=3, lr=0.02)))
     list(raise_models(other, data, variants[:1], cache=tmp_path))
     assert len(list(tmp_path.iterdir())) == 5, "another recipe is another model"
 
@@ -133,15 +134,15 @@ def test_a_training_of_ones_own_is_used_and_must_draw_new_weights() -> None:
     def trainer(model: nn.Module, graph: Data) -> None:
         model.inner.reset_parameters()  # type: ignore[operator, union-attr]
 
-    model = Upbringing(Own(), trainer=trainer).train(data, 3)
+    model = Upbringing(Own(), Training(0.0, trainer=trainer)).train(data, 3)
     with torch.random.fork_rng():
         torch.manual_seed(3)
         expected = nn.Linear(600, 6)
     assert torch.equal(model.inner.weight, expected.weight)  # type: ignore[union-attr]
     with pytest.raises(uw.ModelError, match="draw its weights anew"):
-        Upbringing(Own(), trainer=lambda model, graph: None).train(data, 3)
-    with pytest.raises(uw.ModelError, match="recipe="):
-        Upbringing(Own()).train(data, 3)
+        Upbringing(Own(), Training(0.0, trainer=lambda model, graph: None)).train(data, 3)
+    with pytest.raises(uw.MethodError, match="recipe="):
+        Upbringing(Own(), Training(0.0)).train(data, 3)
 
 
 def test_what_is_memorised_is_what_has_a_wrong_label() -> None:
@@ -233,7 +234,7 @@ def test_models_that_vote_are_not_learnt_back() -> None:
     voters = Shards([s.model for s in case.retrained], torch.zeros(1000, dtype=torch.long), "majority")
     found = Examination(case).of(case.trained[0], case.subject(voters))
     assert next(e for e in found if e.group == "relearning").after.value == 60
-    told = conclude(case, case.trained[0].model, voters, seed=0, quick=True, receipt=None, start=0.0)
+    told = conclude(Examination(case), case.trained[0].model, voters, seed=0, quick=True, receipt=None, start=0.0)
     assert any("not built as the one before" in note for note in told.notes)
     assert not told.carried.old, "what is trained on nearly the same data is like the old weights, and no copy of them"
 
@@ -263,30 +264,33 @@ def test_a_cache_tells_apart_what_trains_other_models(monkeypatch: pytest.Monkey
     def scaled(by: float) -> Callable[[nn.Module, Data], None]:
         return lambda model, graph: model.inner.weight.data.mul_(by)  # type: ignore[operator, union-attr]
 
-    def known(model: nn.Module, **options: object) -> str:
-        return document_digest(Upbringing(model, **options).identity)  # type: ignore[arg-type]
+    def known(model: nn.Module, training: Training, **options: Callable[..., torch.Tensor]) -> str:
+        return document_digest(Upbringing(model, training, **options).identity)  # type: ignore[arg-type]
+
+    def by(trainer: Callable[..., object]) -> Training:
+        return Training(0.0, trainer=trainer)
 
     held = Own()
     held.register_buffer("held", torch.zeros(2))
-    plain = uw.Recipe(epochs=1)
+    plain = Training.by(uw.Recipe(epochs=1))
     found = [
-        known(Own(), recipe=plain),
-        known(Own().double(), recipe=plain),
-        known(Plain(), recipe=plain),
-        known(held, recipe=plain),
-        known(Own(), recipe=plain, forward=lambda model, data: model(data.x, data.edge_index)),
-        known(Own(), trainer=lazy),
-        known(Own(), trainer=scaled(0.1)),
-        known(Own(), trainer=scaled(0.2)),
-        known(Own(), trainer=partial(lazy, extra=1)),
+        known(Own(), plain),
+        known(Own().double(), plain),
+        known(Plain(), plain),
+        known(held, plain),
+        known(Own(), plain, forward=lambda model, data: model(data.x, data.edge_index)),
+        known(Own(), by(lazy)),
+        known(Own(), by(scaled(0.1))),
+        known(Own(), by(scaled(0.2))),
+        known(Own(), by(partial(lazy, extra=1))),
     ]
     held.held += 1  # type: ignore[operator]
-    found.append(known(held, recipe=plain))
-    assert found[6] == known(Own(), trainer=scaled(0.1))
+    found.append(known(held, plain))
+    assert found[6] == known(Own(), by(scaled(0.1)))
     monkeypatch.setattr(sys.modules[__name__], "RATE", 0.2)
-    found.append(known(Own(), trainer=lazy))
+    found.append(known(Own(), by(lazy)))
     monkeypatch.setattr(torch, "__version__", "0.0")
-    found.append(known(Own(), recipe=plain))
+    found.append(known(Own(), plain))
     assert len(set(found)) == len(found)
 
 
@@ -305,7 +309,9 @@ nameless = lambda model, graph: None  # noqa: E731 (it is one that cannot be imp
 
 def test_what_cannot_be_sent_to_another_process_is_said() -> None:
     with pytest.raises(uw.UnweaveError, match="must be importable"):
-        list(raise_models(Upbringing(Own(), trainer=nameless), small(), [Variant(0), Variant(1)], jobs=2))
+        list(
+            raise_models(Upbringing(Own(), Training(0.0, trainer=nameless)), small(), [Variant(0), Variant(1)], jobs=2)
+        )
 
 
 def test_a_model_that_keeps_its_graph_is_refused() -> None:
@@ -327,7 +333,7 @@ def test_what_makes_the_yardstick_worse_is_noted() -> None:
     request = uw.Request(nodes=data.train_mask.nonzero().flatten()[:5].tolist())
     model = Own()
     model.inner.bias.requires_grad_(False)
-    case = build_case(data, request, Upbringing(model, trainer=fixed), Size(references=2, shadows=0))
+    case = build_case(data, request, Upbringing(model, Training(0.0, trainer=fixed)), Size(references=2, shadows=0))
     assert "frozen parameters" in case.notes[0]
     assert "all the same, as if trainer= set a seed" in case.notes[1]
     assert build_case(data, request, how(data, 1), Size(references=2, shadows=0)).notes == ()

@@ -150,6 +150,7 @@ def audit_models(
         progress: Called with (models trained, models).
     """
     start = perf_counter()
+    how.training.require("an audit, which compares with retrained models,")
     if how.loss is not cross_entropy:
         raise ModelError("only models of classes (unweave.objective.losses.cross_entropy) can be audited")
     check_data(data)
@@ -159,19 +160,21 @@ def audit_models(
     case = build_case(
         data, request, how, size, seed=seed, jobs=jobs, cache=None if cache is None else Path(cache), progress=progress
     )
-    return conclude(case, before, after, seed=seed, quick=quick, receipt=receipt, start=start)
+    return conclude(Examination(case), before, after, seed=seed, quick=quick, receipt=receipt, start=start)
 
 
 def conclude(
-    case: Case, old: nn.Module, new: nn.Module, *, seed: int, quick: bool, receipt: Receipt | None, start: float
+    tests: Examination, old: nn.Module, new: nn.Module, *, seed: int, quick: bool, receipt: Receipt | None, start: float
 ) -> Audit:
-    """Test one model of a case."""
+    """Put one model through the tests of a case."""
+    case = tests.case
     before, after = case.subject(old), case.subject(new)
+    training = case.how.training
     carried = look_into(old, new, case.retrained[0].model)
     mask = scored_nodes(case)
     groups = {"before": [before], "after": [after], "retrained": list(case.retrained)}
     return Audit(
-        evidence=Examination(case).of(before, after),
+        evidence=tests.of(before, after),
         request=case.removal.request,
         config={
             "seed": seed,
@@ -187,7 +190,8 @@ def conclude(
             "alarm": ALARM,
             "removed": case.removal.counts,
             "model": type(old).__name__,
-            "recipe": None if case.how.recipe is None else asdict(case.how.recipe),
+            "recipe": None if training.recipe is None else asdict(training.recipe),
+            "trainer": training.called,
             "data": case.data.get("name"),
         },
         classes={key: [class_scores(case, s) for s in group] for key, group in groups.items()},

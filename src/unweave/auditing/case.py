@@ -202,7 +202,8 @@ def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:
             "frozen parameters are the same in every model that is compared with: what they learnt before, from the "
             "deleted data as well, is not audited"
         )
-    if how.trainer is not None and all(torch.equal(s.remaining, retrained[0].remaining) for s in retrained[1:]):
+    same = all(torch.equal(s.remaining, retrained[0].remaining) for s in retrained[1:])
+    if how.training.trainer is not None and same:
         notes.append(
             "retrained models are all the same, as if trainer= set a seed of its own: what luck does is not known, and "
             "a model retrained from another seed would be found to differ"

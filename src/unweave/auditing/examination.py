@@ -25,7 +25,7 @@ class Examination:
     """
 
     def __init__(self, case: Case) -> None:
-        self.probes = _probes(case)
+        self.case, self.probes = case, _probes(case)
         pairs = list(zip(case.retrained, case.trained, strict=True))
         self._retrained = [tuple(_read(p.measure(new, old)) for new, old in pairs) for p in self.probes]
         self._trained = [tuple(_read(p.measure(old, old)) for _, old in pairs) for p in self.probes]

@@ -10,7 +10,7 @@ import copy
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -33,8 +33,9 @@ from unweave.graph.removal import MASKS, is_undirected, mask_of, remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
-from unweave.training.adam import Progress, Recipe, refuse_spoilt, seeded, spoil
+from unweave.training.adam import Progress, refuse_spoilt, seeded, spoil
 from unweave.training.fit import train_model
+from unweave.training.recipe import Training
 
 __all__ = ["Upbringing", "Variant", "raise_models"]
 
@@ -79,36 +80,35 @@ class Upbringing:
 
     Attributes:
         model: One of them; its parameters do not matter.
-        recipe: Of the training; its seed does not matter.
-        trainer: One's own training instead, called with a copy of the model, whose weights have been erased, and the
-            graph, as by ``retrain``.
+        training: How the model was trained; the seed of a recipe does not matter. A trainer of one's own is called with
+            a copy of the model, whose weights have been erased, and the graph, as by ``retrain``.
         loss: Per-node loss.
         forward: How the model is called.
     """
 
     model: nn.Module
-    recipe: Recipe | None = None
-    trainer: Callable[[nn.Module, Data], object] | None = None
+    training: Training
     loss: Loss = cross_entropy
     forward: Forward = call
 
     def train(self, data: Data, seed: int) -> nn.Module:
         """A model trained from scratch."""
-        model = copy.deepcopy(self.model)
-        if self.trainer is not None:
+        self.training.require("training models to compare with")
+        model, trainer, recipe = copy.deepcopy(self.model), self.training.resolve_trainer(), self.training.recipe
+        if trainer is not None:
             with seeded(seed, data.x.device):
                 spoil(model)
-                self.trainer(model, data)
+                trainer(model, data)  # type: ignore[call-arg]  # one that can stop has defaults for the rest
             refuse_spoilt(model, "trainer= must draw its weights anew and train it in place")
             return model.eval()
-        if self.recipe is None:
-            raise ModelError("how to retrain is not known; give the recipe= of the training, or your own trainer=")
-        options = asdict(self.recipe) | {"seed": seed}
+        assert recipe is not None
+        options = asdict(recipe) | {"seed": seed}
         return train_model(model, data, loss=self.loss, forward=self.forward, **options).model.eval()
 
     @property
     def identity(self) -> dict[str, object]:
         """What tells one upbringing from another, as a document."""
+        recipe, trainer = self.training.recipe, self.training.resolve_trainer()
         kept = [(n, p) for n, p in self.model.named_parameters() if not p.requires_grad] + [*self.model.named_buffers()]
         return {
             "versions": {name: here.__version__ for name, here in (("torch", torch), ("pyg", torch_geometric))},
@@ -117,8 +117,8 @@ class Upbringing:
             "code": model_code(self.model),
             "config": repr(getattr(self.model, "config", None)),
             "kept": tensor_digest(kept) if kept else None,
-            "recipe": None if self.recipe is None or self.trainer is not None else asdict(self.recipe) | {"seed": None},
-            "trainer": None if self.trainer is None else code_of(self.trainer),
+            "recipe": None if recipe is None or trainer is not None else asdict(recipe) | {"seed": None},
+            "trainer": None if trainer is None else code_of(trainer),
             "loss": code_of(self.loss),
             "forward": code_of(self.forward),
             "device": next(self.model.parameters()).device.type,

@@ -38,8 +38,8 @@ from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
 from unweave.run.run import Run
 from unweave.run.train import train
-from unweave.training.adam import Recipe
 from unweave.training.fit import ORDINARY_DECAY
+from unweave.training.recipe import Recipe, Training
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial", "data_maker", "model_maker"]
@@ -182,7 +182,7 @@ class Setting:
         for figures in trial.figures.values():
             figures["cost"] = (figures["seconds"] or 0.0) / training
         if self.audit is not None:
-            how = Upbringing(run.model, run.recipe)
+            how = Upbringing(run.model, run.training)
             case = build_case(data, request, how, self.audit, seed=run.recipe.seed, jobs=self.jobs)
             examination, before = Examination(case), case.subject(run.model)
             trial.evidence = {name: examination.of(before, case.subject(model)) for name, model in models.items()}
@@ -193,7 +193,7 @@ class Setting:
         clean = self.make_data(seed).to(self.device)
         kind, _, share = self.forget.strip().partition(":")
         if kind == MEMORISED:
-            how = Upbringing(self._model(clean), replace(self.recipe, seed=seed))
+            how = Upbringing(self._model(clean), Training.by(self.recipe))
             return clean, memorised_request(how, clean, _share(self.forget, share), seed=seed, jobs=self.jobs), None
         if not is_poisoned(self.forget):
             return (*stage(self.forget, clean, seed=seed), None)

@@ -1,6 +1,6 @@
 """Audit two runs, or two models of one's own: is it gone?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -15,7 +15,8 @@ from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.run import Run
-from unweave.training.adam import Progress, Recipe
+from unweave.training.adam import Progress
+from unweave.training.recipe import AnyTrainer, Recipe, Training
 
 __all__ = ["audit"]
 
@@ -27,7 +28,7 @@ def audit(
     data: Data | None = None,
     request: Request | None = None,
     recipe: Recipe | None = None,
-    trainer: Callable[..., object] | None = None,
+    trainer: AnyTrainer | str | None = None,
     quick: bool = False,
     seed: int = 0,
     jobs: int = 1,
@@ -43,9 +44,10 @@ def audit(
         after: The same after it.
         data: The graph before the request, for models; that of ``before`` for runs.
         request: What was to be forgotten, for models; what the new receipts of ``after`` say for runs.
-        recipe: How the model was trained, for models.
-        trainer: Your own training instead of a recipe: called with a copy of the model, whose weights have been erased,
-            and a graph, it draws new weights from torch's generators and trains in place.
+        recipe: How the model was trained; a run knows it, where anybody does.
+        trainer: Your own training instead of a recipe, a function or its import path ``"package.module:function"``:
+            called with a copy of the model, whose weights have been erased, and a graph, it draws new weights from
+            torch's generators and trains in place.
         quick: Leave out what needs shadow models; the report says what.
         seed: Of the models that are trained to compare with.
         jobs: Processes that train them; a script that uses more than one guards its work by ``__name__``.
@@ -56,12 +58,18 @@ def audit(
 
     Returns:
         Evidence and verdict; ``write_report`` makes a page of it.
+
+    Raises:
+        MethodError: Nobody said how the model was trained, so that there is nothing to compare with.
+        UnweaveError: Models, graph or request cannot be audited.
     """
+    if recipe is not None and trainer is not None:
+        raise ModelError("models are trained by the recipe= or by your trainer=; give one of them")
+    training = Training(0.0 if recipe is None else recipe.weight_decay, recipe, trainer)
     receipts: Sequence[Receipt] = ()
     if isinstance(before, Run) and isinstance(after, Run):
         data = before.data if data is None else data
-        recipe = before.training.recipe if recipe is None else recipe
-        trainer = before.training.resolve_trainer() if trainer is None else trainer
+        training = training if training.known else before.training
         if loss is not cross_entropy or forward is not call:
             raise ModelError("runs know their own loss and forward; leave loss= and forward= out")
         loss, forward = before.loss, before.forward
@@ -71,8 +79,6 @@ def audit(
                 raise RequestError("the second run has no receipt that the first has not; give request=")
             asked = [Request.from_dict(receipt.request) for receipt in receipts]
             request = asked[0] if len(asked) == 1 else Request.merged(asked, undirected=is_undirected(data))
-    elif recipe is not None and trainer is not None:
-        raise ModelError("models are trained by the recipe= or by your trainer=; give one of them")
     old, new = (value.model if isinstance(value, Run) else value for value in (before, after))
     for value in (old, new):
         if not isinstance(value, nn.Module):
@@ -81,17 +87,12 @@ def audit(
         raise RequestError(f"request must be an unweave.Request, got {type(request).__name__}")
     if data is None or request is None:
         raise RequestError("an audit of two models needs the graph as it was (data=) and what was deleted (request=)")
-    if recipe is None and trainer is None:
-        raise ModelError(
-            "retrained models are what an audit compares with; give the recipe= of the training, or trainer="
-        )
-    how = Upbringing(old, recipe, trainer, loss, forward)
     return audit_models(
         old,
         new,
         data,
         request,
-        how,
+        Upbringing(old, training, loss, forward),
         quick=quick,
         seed=seed,
         jobs=jobs,

@@ -143,6 +143,11 @@ class Training:
         return found  # type: ignore[no-any-return]
 
     @property
+    def called(self) -> str | None:
+        """What the trainer is called, where there is one."""
+        return self.trainer if isinstance(self.trainer, str | None) else _called(self.trainer)
+
+    @property
     def path(self) -> str | None:
         """The import path of the trainer, where it has one: only that can be stored."""
         if self.trainer is None or isinstance(self.trainer, str):

@@ -62,7 +62,7 @@ def _loss(outputs: Tensor, case: Case, nodes: Tensor) -> float:
 def _epochs(case: Case, subject: Subject, nodes: Tensor, goal: float) -> float:
     """Epochs until the loss of the items is at the goal, a part of the last one included; at most ``EPOCHS``."""
     model, how = copy.deepcopy(subject.model).eval(), case.how
-    recipe = how.recipe
+    recipe = how.training.recipe
     decay, lr = (0.0, 0.01) if recipe is None else (recipe.weight_decay, recipe.lr)
     optimiser = torch.optim.Adam(groups_of(model, decay), lr=lr)
     data, before = case.data, _loss(subject.whole, case, nodes)

@@ -114,7 +114,7 @@ def made(audit: Audit, command: str | None) -> Markup:
     """How the audit was made, and how to make it again."""
     config, here = audit.config, audit.environment
     total = config["retrained"] + config["trained"] + config["shadows"]
-    recipe = config.get("recipe")
+    recipe, trainer = config["recipe"], config["trainer"]
     facts = [
         (
             "Models trained to compare with",
@@ -123,7 +123,7 @@ def made(audit: Audit, command: str | None) -> Markup:
         ),
         ("Seed", str(config["seed"])),
         ("Took", duration(audit.seconds)),
-        ("Training", _recipe(recipe) if recipe else "by a trainer of your own"),
+        ("Training", f"by {trainer}" if trainer else _recipe(recipe)),
         ("Versions", ", ".join(f"{k} {here[k]}" for k in ("python", "torch", "torch_geometric", "numpy", "scipy"))),
         ("Device", f"{here['device']} ({here['device_name']})"),
     ]
