@@ -43,7 +43,7 @@ from unweave.experiments.compare import _averaged
 from unweave.experiments.paper.results import rounded
 from unweave.experiments.poison import is_poisoned, stage
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
-from unweave.graph.removal import is_undirected
+from unweave.graph.index import is_undirected
 from unweave.methods import Method
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung
 from unweave.methods.ladder.size import shape_of

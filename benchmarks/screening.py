@@ -24,7 +24,8 @@ from unweave.auditing.before.screen import DRAWS, RATE
 from unweave.auditing.limits import limits_of
 from unweave.curvature.prepared import checked_objective
 from unweave.experiments.paper.results import rounded
-from unweave.graph.removal import distinct_edges, remove
+from unweave.graph.index import distinct_edges
+from unweave.graph.removal import remove
 from unweave.objective.scores import log_probabilities
 
 SIZES = {"nodes": (1, 5, 50, 200), "edges": (1, 10, 100, 500), "features": (1, 20, 200), "labels": (1, 20, 200)}

@@ -14,7 +14,8 @@ from torch_geometric.data import Data
 import unweave as uw
 from unweave._core.cost import Meter
 from unweave.graph.draw import draw
-from unweave.graph.removal import influenced_region, remove
+from unweave.graph.region import influenced_region
+from unweave.graph.removal import remove
 from unweave.models.reach import Reach
 from unweave.objective.objective import Objective, call, decay_vector, flatten
 

@@ -18,7 +18,8 @@ from unweave._core.tuning import TUNING
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
-from unweave.graph.removal import Region, Removal
+from unweave.graph.region import Region
+from unweave.graph.removal import Removal
 from unweave.graph.view import GraphView
 from unweave.methods.base import Method, Outcome
 from unweave.methods.deferred import forget_locally

@@ -23,7 +23,8 @@ from unweave.auditing.audit import conclude
 from unweave.auditing.case import Case, Size, build_case
 from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing, Variant, raise_models
-from unweave.graph.removal import distinct_edges, remove
+from unweave.graph.index import distinct_edges
+from unweave.graph.removal import remove
 from unweave.models import Shards, build
 from unweave.training.recipe import Training
 

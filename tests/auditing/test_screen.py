@@ -13,8 +13,9 @@ from tests.cli.test_cli import refused, unweave
 from unweave.auditing.before.damage import OTHERS, VALIDATION, Probe
 from unweave.auditing.limits import limits_of
 from unweave.curvature.prepared import checked_objective
+from unweave.graph.index import distinct_edges
 from unweave.graph.lookalikes import Resampler
-from unweave.graph.removal import distinct_edges, remove
+from unweave.graph.removal import remove
 from unweave.methods.deferred import cautious_damping
 from unweave.models import GCN, Shards
 from unweave.objective.objective import flatten

@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 import unweave as uw
+from unweave.graph.index import distinct_edges
 from unweave.graph.lookalikes import Resampler
-from unweave.graph.removal import distinct_edges, remove
+from unweave.graph.removal import remove
 from unweave.testing import small_graph
 
 

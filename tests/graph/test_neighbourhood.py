@@ -10,8 +10,9 @@ from torch_geometric.nn import ChebConv, GCNConv, GINEConv, GraphConv, MessagePa
 import unweave as uw
 from tests.cases import LAYERS, LOSSES, REQUESTS, Case, Net
 from tests.graph.test_view import multigraph
-from unweave.graph.neighbourhood import Border, affected, halo
-from unweave.graph.removal import influenced_region, remove
+from unweave.graph.neighbourhood import Border, halo
+from unweave.graph.region import influenced_region
+from unweave.graph.removal import take
 from unweave.graph.view import GraphView
 from unweave.methods import Problem
 from unweave.models.reach import Reach, find_reach
@@ -42,7 +43,7 @@ def test_halos_are_exact(layer: str, directed: bool, flow: str) -> None:
     reach = find_reach(model, lambda: seen.append(call(model, data)))
     assert reach.flow == flow
     view = GraphView.of(data)
-    after, _ = view.take(uw.Request(nodes=[4], features={6: "all"}, edges=[tuple(data.edge_index[:, 5].tolist())]))
+    after, _ = take(view, uw.Request(nodes=[4], features={6: "all"}, edges=[tuple(data.edge_index[:, 5].tolist())]))
     for border, roots in product(borders(reach), ([0], [3, 5], [39, 7, 21, 4])):
         part = halo(view, torch.tensor(roots), reach, border)
         for graph in (view, after):
@@ -101,7 +102,7 @@ def test_a_rim_drawn_together_is_exact_too(directed: bool, weighted: bool) -> No
     model = uw.models.GCN(8, 3, hidden=4).double().eval()
     reach = find_reach(model, lambda: call(model, data))
     view = GraphView.of(data)
-    after, _ = view.take(uw.Request(nodes=[4, 8]))
+    after, _ = take(view, uw.Request(nodes=[4, 8]))
     for node in range(0, 40, 3):
         part = halo(view, torch.tensor([node]), reach, "merged")
         for graph in (view, after):
@@ -124,7 +125,7 @@ def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool) -> No
         for border in borders(reach):
             before = Locality(reach, border, built.before.nodes.numel(), {}, {}, graph=GraphView.of(built.data))
             assert before.graph is not None
-            view, taken = before.graph.take(case.forget(built.data))
+            view, taken = take(before.graph, case.forget(built.data))
             after = before.without(taken, view, LOSSES[loss], allow_class_loss=True)
             assert after.training_nodes == built.after.nodes.numel()
             pull = local_pull(
@@ -135,19 +136,6 @@ def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool) -> No
             assert pull.sizes == region.sizes
             assert pull.trained == int(region.mask[built.before.nodes].sum())
             assert torch.allclose(pull.v, problem.forgotten_gradient, rtol=1e-10, atol=1e-12)
-
-
-def test_the_region_of_a_directed_graph_with_loops() -> None:
-    data = multigraph(directed=True, weighted=False)
-    for normalised, steps, flow in product((False, True), (0, 1, 3), ("source_to_target", "target_to_source")):
-        reach = Reach(steps, normalised, flow)
-        request = uw.Request(nodes=[9], edges=[tuple(data.edge_index[:, 2].tolist())], features={1: "all"})
-        view = GraphView.of(data)
-        _, taken = view.take(request)
-        region = influenced_region(data, remove(data, request), reach)
-        found, sizes = affected(view, taken, reach)
-        assert torch.equal(found, region.mask.nonzero().flatten())
-        assert sizes == region.sizes
 
 
 def locality_of(model: nn.Module, data: object) -> Locality:

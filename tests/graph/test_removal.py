@@ -6,7 +6,10 @@ from hypothesis import given, settings, strategies as st
 from torch_geometric.data import Data
 
 from unweave import EmptyRequestError, Request, RequestError
-from unweave.graph.removal import hops_from, influenced_region, is_undirected, remove
+from unweave.graph.index import is_undirected
+from unweave.graph.region import hops_from, influenced_region
+from unweave.graph.removal import remove, take
+from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 
 
@@ -73,12 +76,27 @@ def test_weights_decide_whether_a_graph_is_directed_and_follow_their_edges() -> 
     assert after.edge_weight.tolist() == [2.0, 1.0, 3.0]
 
 
+@pytest.mark.parametrize("name", ["edge_attr", "edge_type", "edge_weight"])
+def test_whatever_messages_take_along_decides_whether_a_graph_is_directed(name: str) -> None:
+    """An ``edge_attr`` that differed by direction was not looked at, so that the reverse of an edge went with it."""
+    pairs = both([(0, 1), (1, 2), (1, 2)])
+    same, other = torch.tensor([[1, 5], [2, 6], [3, 7]]).repeat(2, 1), torch.tensor([[1, 5], [2, 6], [3, 7]] * 2)
+    same[4:] = same[4:].flip(0)  # parallel edges have no order
+    other[3, 1] = 9
+    assert is_undirected(graph(pairs, **{name: same}))
+    data = graph(pairs, **{name: other})
+    assert not is_undirected(data)
+    assert edges(remove(data, Request(edges=[(0, 1)])).data) == set(pairs) - {(0, 1)}
+    assert is_undirected(graph(pairs, edge_id=torch.arange(6))), "a number of each edge goes with no message"
+
+
 def test_every_parallel_edge_and_self_loop_goes() -> None:
-    data = graph([*both([(0, 1), (1, 2)]), (0, 1), (1, 0), (3, 3)], edge_attr=torch.arange(7.0).view(7, 1))
+    carried = torch.tensor([0.0, 1, 2, 1, 2, 0, 6]).view(7, 1)  # of (0, 1) and (1, 0) in another order
+    data = graph([*both([(0, 1), (1, 2)]), (0, 1), (1, 0), (3, 3)], edge_attr=carried)
     assert is_undirected(data)
     after = remove(data, Request(edges=[(0, 1), (3, 3)])).data
     assert edges(after) == set(both([(1, 2)]))
-    assert after.edge_attr.flatten().tolist() == [1.0, 3.0]
+    assert after.edge_attr.flatten().tolist() == [1.0, 1.0]
     assert edges(remove(data, Request(nodes=[3])).data) == edges(data) - {(3, 3)}
 
 
@@ -187,6 +205,18 @@ def test_region_follows_the_flow_of_messages_on_a_directed_graph() -> None:
     backward = influenced_region(data, removal, Reach(1, flow="target_to_source"))
     assert forward.mask.nonzero().flatten().tolist() == [1, 2]
     assert backward.mask.nonzero().flatten().tolist() == [0, 1]
+
+
+def test_a_graph_that_never_said_how_many_nodes_it_has_may_grow_after_a_removal() -> None:
+    """The number of nodes was left on the remaining graph, which then did not follow its features."""
+    data = graph(PATH)
+    for after in (remove(data, Request(nodes=[1])).data, take(GraphView.of(data), Request(nodes=[1]))[0].data):
+        assert "num_nodes" not in after
+        after.x = torch.cat([after.x, torch.ones(1, 2)])
+        assert after.num_nodes == 7
+    assert "num_nodes" not in GraphView.of(data).data
+    data.num_nodes = 6
+    assert remove(data, Request(nodes=[1])).data.to_dict()["num_nodes"] == 6
 
 
 @settings(max_examples=60, deadline=None)

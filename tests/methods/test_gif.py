@@ -16,7 +16,8 @@ from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
 from unweave.graph.draw import draw
-from unweave.graph.removal import influenced_region, remove
+from unweave.graph.region import influenced_region
+from unweave.graph.removal import remove
 from unweave.models import SGC
 from unweave.models.reach import find_reach
 from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from unweave._core.compat import DispatchMode, leaves, storage_key
 from unweave.errors import MethodError
 
 __all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory"]
@@ -23,7 +22,7 @@ class OverBudget(Exception):  # noqa: N818 (it is caught, never shown)
     """More bytes are held than allowed."""
 
 
-class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TensorBytes(DispatchMode):  # type: ignore[no-untyped-call]
     """Counts, within the block, the bytes of all tensors made there. Tensors that were there before are free.
 
     Attributes:
@@ -39,11 +38,11 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation; what it is given is known, what it returns may be new."""
-        for given in tree_leaves((args, kwargs)):
+        for given in leaves((args, kwargs)):
             for storage in _storages(given):
                 self._hold(storage, 0)
         result = func(*args, **(kwargs or {}))
-        for made in tree_leaves(result):
+        for made in leaves(result):
             for storage in _storages(made):
                 self._hold(storage, storage.nbytes())
         if self._now > self._limit:
@@ -51,7 +50,7 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _hold(self, storage: torch.UntypedStorage, size: int) -> None:
-        key = storage._cdata
+        key = storage_key(storage)
         if key in self._held:
             return
         self._held[key] = size

@@ -15,12 +15,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import ref
 
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch.autograd import Function
+
+from unweave._core.compat import outside_transforms
 
 __all__ = ["Matrix", "Pattern", "dots", "eagerly", "matmul", "multiply", "peak", "weigh"]
 
@@ -36,7 +39,7 @@ with warnings.catch_warnings():  # said once in a process: let it be now, and no
 @contextmanager
 def eagerly() -> Iterator[None]:
     """Compute plain tensors that outlive the call, whatever mode or transform the caller is in."""
-    with torch.inference_mode(False), torch.no_grad(), torch._C._DisableFuncTorch():
+    with torch.inference_mode(False), torch.no_grad(), outside_transforms():
         yield
 
 
@@ -56,6 +59,7 @@ class Pattern:
         self.shape = shape
         self._other: tuple[Pattern, Tensor] | None = None
         self._places: tuple[Tensor, Tensor] | None = None
+        self._made_of: ref[Pattern] | None = None
         self.recording: object = None
 
     @classmethod
@@ -94,6 +98,25 @@ class Pattern:
         found = csr_matrix((numbers, self.col.numpy(), self.crow.numpy()), shape=self.shape).tocsc()
         crow, col, order = (torch.from_numpy(part) for part in (found.indptr, found.indices, found.data))
         return Pattern(crow, col, shape), order
+
+    def only(self, keep: Tensor) -> tuple["Pattern", Tensor]:
+        """The pattern of some entries, given as a mask, without a trace of the others; and the numbers they had."""
+        before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        kept = keep.nonzero().flatten()
+        some = Pattern(before[self.crow.long()], self.col[kept], self.shape)
+        if self._other is not None:
+            other, order = self._other
+            flipped, there = other.only(keep[order])
+            some._other = flipped, before[order[there]]
+        some._made_of = ref(self)
+        return some, kept
+
+    def recorded(self) -> Iterator[object]:
+        """What was recorded on matrices of this pattern, and of those with more entries that it was made of."""
+        made_of: Pattern | None = self
+        while made_of is not None:
+            yield made_of.recording
+            made_of = made_of._made_of() if made_of._made_of is not None else None
 
     def filled(self, values: Tensor) -> Tensor:
         """The matrix in torch's layout."""
@@ -135,15 +158,22 @@ class Matrix:
         return self._sides[flipped]
 
     def copy(self) -> "Matrix":
-        """The same matrix with values of its own, on a pattern that goes by itself."""
-        twin = Pattern(self.pattern.crow, self.pattern.col, self.shape)
-        twin._other = self.pattern.transposed()
-        return Matrix(twin, self._sides[0].values().clone())
+        """The same matrix in memory of its own, with its transpose."""
+        twin = Matrix(Pattern(self.pattern.crow, self.pattern.col, self.shape), self._sides[0].values())
+        twin._sides = [self.side(flipped).clone() for flipped in (False, True)]
+        return twin
 
     def load(self, other: "Matrix") -> None:
-        """Take over the values of a matrix of the same pattern, in place."""
-        for flipped in range(len(self._sides)):
-            self.side(bool(flipped)).values().copy_(other.side(bool(flipped)).values())
+        """Become another matrix of the same shape with as many entries or fewer, in place; what is left over is zero.
+
+        This is for a copy that others replay products of: nothing of what it was before stays in it.
+        """
+        for mine, its in zip(self._sides, (other.side(False), other.side(True)), strict=True):
+            count = its.values().numel()
+            mine.crow_indices().copy_(its.crow_indices())[-1] = mine.values().numel()  # the rest is in the last row
+            for ours, theirs in ((mine.col_indices(), its.col_indices()), (mine.values(), its.values())):
+                ours[:count].copy_(theirs)
+                ours[count:].zero_()
 
 
 def matmul(matrix: Matrix, dense: Tensor, flipped: bool = False) -> Tensor:

@@ -11,7 +11,9 @@ from torch_geometric.data import Data
 
 from unweave.auditing.population import Upbringing, Variant, raise_models
 from unweave.errors import DataError, RequestError
-from unweave.graph.removal import Removal, attributes, is_undirected, remove
+from unweave.graph.edit import attributes
+from unweave.graph.index import is_undirected
+from unweave.graph.removal import Removal, remove
 from unweave.objective.objective import Forward
 from unweave.objective.scores import log_probabilities
 from unweave.request import Request

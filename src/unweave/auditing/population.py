@@ -29,7 +29,9 @@ from unweave._core.digest import document_digest, graph_digest, tensor_digest
 from unweave._core.version import __version__
 from unweave.auditing.identity import code_of, model_code
 from unweave.errors import ModelError, UnweaveError
-from unweave.graph.removal import MASKS, is_undirected, mask_of, remove
+from unweave.graph.edit import MASKS, mask_of
+from unweave.graph.index import is_undirected
+from unweave.graph.removal import remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request

@@ -68,7 +68,7 @@ def forget(
     json: Json = False,
 ) -> None:
     """Make the model of a run forget, and write a new run with the receipt."""
-    from unweave.graph.removal import is_undirected
+    from unweave.graph.index import is_undirected
     from unweave.methods.registry import read_options
     from unweave.receipt.receipt import describe_traces
     from unweave.receipt.traces import replaced

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from unweave.errors import DataError, EmptyRequestError, RequestError
 from unweave.graph.draw import POISONS, draw
-from unweave.graph.removal import distinct_edges, is_undirected
+from unweave.graph.index import distinct_edges, is_undirected
 from unweave.objective.objective import Forward, call
 from unweave.objective.scores import log_probabilities
 from unweave.request import KINDS, Request

@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.graph.removal import distinct_edges
+from unweave.graph.index import distinct_edges
 from unweave.request import ALL, KINDS, Request
 
 __all__ = ["MEMORISED", "POISONS", "draw"]

@@ -1,6 +1,6 @@
-"""The stored edges of a graph by either end, sorted once and remembered for as long as nobody writes to them."""
+"""The stored edges of a graph: by either end, as pairs, and whether they go both ways; remembered with the graph."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -8,10 +8,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-from unweave._core.memo import remembered
+from unweave._core.memo import look, remembered_lightly
 
-__all__ = ["GraphIndex", "Side", "among", "asymmetric_pairs", "edge_values", "graph_index"]
+__all__ = [
+    "CARRIED",
+    "GraphIndex",
+    "Side",
+    "among",
+    "carried",
+    "distinct_edges",
+    "edge_keys",
+    "edge_values",
+    "graph_index",
+    "is_undirected",
+    "symmetric",
+    "uneven_between",
+    "uneven_pairs",
+]
+
+CARRIED = ("edge_weight", "edge_attr", "edge_type")
+"""What PyG's layers take along an edge. Where it differs by direction, (u, v) and (v, u) are two edges."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +69,6 @@ class GraphIndex:
         loops: Ids of the edges from a node to itself, by node.
         loop_nodes: Those nodes, sorted.
         slate: A place to note something of each node, −1 everywhere while nobody does; see :meth:`noting`.
-        asymmetric: Pairs of nodes whose edges differ by direction, in number or ``edge_weight``; 0 if undirected.
     """
 
     out: Side
@@ -59,7 +76,6 @@ class GraphIndex:
     loops: Tensor
     loop_nodes: Tensor
     slate: Tensor
-    asymmetric: int
     lock: Any = field(default_factory=Lock)
 
     @contextmanager
@@ -86,7 +102,7 @@ def among(ids: Tensor, known: Tensor) -> Tensor:
     return known[torch.searchsorted(known, ids).clamp(max=known.numel() - 1)] == ids
 
 
-@remembered
+@remembered_lightly
 def graph_index(edge_index: Tensor, edge_weight: Tensor | None, size: int) -> GraphIndex:
     """Sort the edges of a graph by either end."""
     row, col = edge_index
@@ -99,7 +115,6 @@ def graph_index(edge_index: Tensor, edge_weight: Tensor | None, size: int) -> Gr
         loops=loops,
         loop_nodes=row[loops],
         slate=torch.full((size,), -1, device=row.device),
-        asymmetric=asymmetric_pairs(row, col, values, size),
     )
 
 
@@ -122,19 +137,71 @@ def edge_values(edge_weight: Tensor | None, edge_index: Tensor, chosen: Tensor |
     return weight.reshape(count, -1)[:, 0].to(torch.float64)
 
 
-def asymmetric_pairs(row: Tensor, col: Tensor, values: Tensor, size: int) -> int:
-    """Pairs {u, v} between which the edges u → v and v → u are not as many, or not of the same weights."""
+def edge_keys(row: Tensor, col: Tensor, size: int, *, ordered: bool = False) -> Tensor:
+    """Edges as numbers; those of both directions are the same where ``ordered``."""
+    return torch.minimum(row, col) * size + torch.maximum(row, col) if ordered else row * size + col
+
+
+def is_undirected(data: Data) -> bool:
+    """Whether every stored edge has its reverse, equally often and with the same of what messages take along."""
+    values = carried(data)
+    for tensor in (data.edge_index, *values):
+        look(tensor)
+    return symmetric(data.edge_index, data.num_nodes, *values)
+
+
+def distinct_edges(data: Data) -> Tensor:
+    """The edges as pairs, each once, in an order that does not depend on how they are stored."""
+    pairs: Tensor = data.edge_index.t()
+    if is_undirected(data):
+        pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
+    distinct: Tensor = torch.unique(pairs, dim=0)
+    return distinct
+
+
+def carried(data: Data) -> tuple[Tensor, ...]:
+    """What the edges of a graph carry with their messages."""
+    values = (data.get(key) for key in CARRIED)
+    return tuple(v for v in values if isinstance(v, Tensor) and v.dim() and v.size(0) == data.edge_index.size(1))
+
+
+@remembered_lightly
+def symmetric(edge_index: Tensor, size: int, *values: Tensor) -> bool:
+    """Whether every edge has its reverse, equally often and with the same values."""
+    row, col = edge_index
+    (there, order), (back, reverse) = (edge_keys(a, b, size).sort(stable=True) for a, b in ((row, col), (col, row)))
+    if not torch.equal(there, back):
+        return False
+    if bool((there[1:] == there[:-1]).any()):  # of parallel edges nobody knows which is whose reverse
+        return not values or uneven_between(edge_index, values, size) == 0
+    return all(torch.equal(value[order], value[reverse]) for value in values)
+
+
+@remembered_lightly
+def uneven_pairs(edge_index: Tensor, size: int, *values: Tensor) -> int:
+    """Pairs {u, v} of a whole graph whose edges differ by direction (:func:`uneven_between`)."""
+    return 0 if symmetric(edge_index, size, *values) else uneven_between(edge_index, values, size)
+
+
+def uneven_between(edge_index: Tensor, values: Iterable[Tensor], size: int) -> int:
+    """Pairs {u, v} between which the edges u → v and v → u are not as many, or do not carry the same values."""
+    row, col = edge_index
+    if not row.numel():
+        return 0
+    codes = torch.zeros_like(row)
+    for column in (column for value in values for column in value.reshape(row.numel(), -1).t()):
+        _, rank = torch.unique(column, return_inverse=True)
+        _, codes = torch.unique(codes * row.numel() + rank, return_inverse=True)
     apart = row != col
-    row, col, values = row[apart], col[apart], values[apart].repeat(2)
-    keys = torch.cat([row * size + col, col * size + row])
+    row, col, codes = row[apart], col[apart], codes[apart].repeat(2)
+    keys = torch.cat([edge_keys(row, col, size), edge_keys(col, row, size)])
     signs = torch.ones_like(keys)
     signs[row.numel() :] = -1
-    order = values.argsort(stable=True)
+    order = codes.argsort(stable=True)
     order = order[keys[order].argsort(stable=True)]
-    keys, values, signs = keys[order], values[order], signs[order]
+    keys, codes, signs = keys[order], codes[order], signs[order]
     new = torch.ones_like(keys, dtype=torch.bool)
-    new[1:] = (keys[1:] != keys[:-1]) | (values[1:] != values[:-1])
+    new[1:] = (keys[1:] != keys[:-1]) | (codes[1:] != codes[:-1])
     excess = torch.zeros(int(new.sum()), dtype=torch.long, device=keys.device).index_add_(0, new.cumsum(0) - 1, signs)
     uneven = keys[new][excess != 0]
-    low, high = torch.minimum(uneven // size, uneven % size), torch.maximum(uneven // size, uneven % size)
-    return int(torch.unique(low * size + high).numel())
+    return int(torch.unique(edge_keys(uneven // size, uneven % size, size, ordered=True)).numel())

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Data
 
-from unweave.graph.removal import MASKS, distinct_edges
+from unweave.graph.edit import MASKS
+from unweave.graph.index import distinct_edges
 from unweave.request import ALL, Columns, Request
 
 __all__ = ["Resampler"]

@@ -1,4 +1,4 @@
-"""Whose prediction a request can change, and the part of the graph that gives exactly those predictions.
+"""The part of a graph that gives some nodes exactly the outputs that the whole graph gives them.
 
 All of it takes time in proportion to what it returns, not to the graph.
 """
@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave.graph.edit import attributes, blanked
 from unweave.graph.index import among, edge_values
-from unweave.graph.removal import MASKS, attributes
-from unweave.graph.view import GraphView, Taken
+from unweave.graph.region import first_met
+from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 
-__all__ = ["BORDERS", "Border", "Halo", "affected", "halo"]
+__all__ = ["BORDERS", "Border", "Halo", "halo"]
 
 Border = Literal["none", "merged", "into", "both"]
 BORDERS: tuple[Border, ...] = ("merged", "into", "both")
@@ -57,7 +58,7 @@ class Halo:
         stand_in = int(self.rim.numel() + self.merged > 0)
         part = Data(num_nodes=self.nodes.numel() + stand_in)
         ids, ends = self._edges(view)
-        lost, unlabelled = among(self.nodes, view.nodes), among(self.nodes, view.unlabelled)
+        lost, unlabelled = (among(self.nodes, some).nonzero().flatten() for some in (view.nodes, view.unlabelled))
         of_nodes, of_edges = attributes(base)
         for key, value in base.to_dict().items():
             if key in ("edge_index", "num_nodes"):
@@ -69,18 +70,10 @@ class Halo:
             elif key in of_edges:
                 part[key] = value.index_select(base.__cat_dim__(key, value), ids)
             elif key in of_nodes and isinstance(value, Tensor):
-                rows = value[self.nodes]
-                if key in MASKS:
-                    rows = rows & ~unlabelled
-                elif key == "y":
-                    missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
-                    rows[unlabelled] = missing
-                else:
-                    rows[lost] = 0
-                part[key] = _padded(rows, stand_in)
+                part[key] = _padded(blanked(key, value[self.nodes], lost, unlabelled), stand_in)
             elif key in of_nodes:
-                chosen = zip(self.nodes.tolist(), lost.tolist(), strict=True)
-                part[key] = [None if out else value[node] for node, out in chosen] + [None] * stand_in
+                chosen = [value[node] for node in self.nodes.tolist()]
+                part[key] = [*blanked(key, chosen, lost, unlabelled), *[None] * stand_in]
             else:
                 part[key] = value
         part.train_mask[self.roots :] = False
@@ -117,30 +110,6 @@ class Halo:
         return torch.stack([away, at + first] if self.into else [at + first, away]), weight[at]
 
 
-def affected(view: GraphView, taken: Taken, reach: Reach) -> tuple[Tensor, tuple[int, ...]]:
-    """The nodes whose prediction a request can change, as :func:`unweave.graph.removal.influenced_region` finds them.
-
-    Args:
-        view: The graph before the request.
-        taken: What goes.
-        reach: The message-passing steps of the model, which must be known.
-
-    Returns:
-        Their ids, sorted, and how many are reached first after 0, 1, 2, … steps.
-    """
-    onward = reach.flow == "source_to_target"
-    start = [taken.features, taken.nodes, *([taken.edges.flatten()] if reach.normalised else [])]
-    known = front = torch.unique(torch.cat(start))
-    sizes = [known.numel()]
-    for step in range(reach.steps or 0):
-        _, _, reached = view.edges_at(front, into=not onward)
-        found = torch.cat([reached, taken.edges[1 if onward else 0]]) if step == 0 else reached
-        front = _new(found, known)
-        sizes.append(front.numel())
-        known = torch.cat([known, front]).sort().values
-    return known, tuple(sizes)
-
-
 def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
     """The part of a graph that some nodes' outputs depend on.
 
@@ -164,7 +133,7 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
             which, ids, others = view.edges_at(layers[-1], into=into)
             edges.append(ids)
             receivers.append(which + count - layers[-1].numel())
-            layers.append(_first_met(others, place))
+            layers.append(first_met(others, place))
             place[layers[-1]] = torch.arange(layers[-1].numel(), device=roots.device) + count
             count += layers[-1].numel()
             senders.append(place[others])
@@ -213,20 +182,6 @@ def _places(known: Tensor, ids: Tensor) -> Tensor:
     count = torch.searchsorted(known, ids, right=True) - first
     which = torch.repeat_interleave(torch.arange(ids.numel(), device=ids.device), count)
     return torch.arange(which.numel(), device=ids.device) + (first - count.cumsum(0) + count)[which]
-
-
-def _first_met(ids: Tensor, place: Tensor) -> Tensor:
-    """The ids that have no place yet, once each, sorted; they must be given one."""
-    ids = ids[place[ids] < 0]
-    number = torch.arange(ids.numel(), device=ids.device)
-    place[ids] = number  # of equal ids one remains
-    return ids[place[ids] == number].sort().values
-
-
-def _new(ids: Tensor, known: Tensor) -> Tensor:
-    """The ids that are not in a sorted vector, once each."""
-    new: Tensor = torch.unique(ids[~among(ids, known)])
-    return new
 
 
 def _padded(rows: Tensor, more: int) -> Tensor:

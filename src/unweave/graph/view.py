@@ -5,6 +5,8 @@ labels; taking more away costs as much as what goes has edges, whatever the size
 """
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,40 +15,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.errors import DataError, EmptyRequestError
-from unweave.graph.index import GraphIndex, among, asymmetric_pairs, edge_values, graph_index
-from unweave.graph.removal import MASKS, canonical, counts, mask_of, named_edges, remaining
-from unweave.request import ALL, Request
+from unweave._core.memo import Stamp, look, stamp
+from unweave.errors import DataError
+from unweave.graph.edit import MASKS, less, mask_of
+from unweave.graph.index import GraphIndex, among, carried, graph_index, symmetric, uneven_pairs
 
-__all__ = ["GraphView", "Taken"]
-
-
-@dataclass(frozen=True)
-class Taken:
-    """What one request takes from a view.
-
-    Attributes:
-        request: The request in canonical form.
-        edges: The stored edges that go, ``[2, m]``, with those of deleted nodes.
-        edge_ids: Where they are stored.
-        nodes: Ids of the deleted nodes.
-        features: Ids of the nodes that lose features.
-        labels: Ids of the nodes that lose a label in use.
-        undirected: Whether edges go in both directions.
-    """
-
-    request: Request
-    edges: Tensor
-    edge_ids: Tensor
-    nodes: Tensor
-    features: Tensor
-    labels: Tensor
-    undirected: bool
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How much goes, in the terms of the graph."""
-        return counts(self.edges, self.nodes, self.features, self.labels, undirected=self.undirected)
+__all__ = ["GraphView", "look_at"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +34,7 @@ class GraphView:
         rows: Ids of the nodes whose features are others now, sorted.
         x: Their features.
         unlabelled: Ids of the nodes whose labels may not be used, sorted.
-        asymmetric: Pairs of nodes whose edges differ by direction; ``None`` before the first request.
+        uneven: Pairs of nodes whose edges differ by direction, less those of the base.
         stamp: Counts of writes to the tensors of the base, by name.
     """
 
@@ -70,15 +44,15 @@ class GraphView:
     rows: Tensor
     x: Tensor
     unlabelled: Tensor
-    asymmetric: int | None = None
-    stamp: dict[str, int | None] = field(default_factory=dict)
+    uneven: int = 0
+    stamp: dict[str, Stamp | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data) -> "GraphView":
         """The whole of a graph."""
         none = torch.zeros(0, dtype=torch.long, device=data.edge_index.device)
         base = copy.copy(data)
-        base.num_nodes = data.num_nodes  # PyG would otherwise look for it in every attribute
+        look_at(data)
         return cls(base, none, none, none, data.x[:0], none, stamp=_stamp(base))
 
     @property
@@ -87,9 +61,14 @@ class GraphView:
         return graph_index(self.base.edge_index, self.base.get("edge_weight"), self.size)
 
     @property
+    def _known_index(self) -> GraphIndex | None:
+        """The index, where somebody has asked for it: a single look costs less than making it."""
+        return graph_index.known(self.base.edge_index, self.base.get("edge_weight"), self.size)
+
+    @property
     def size(self) -> int:
         """Nodes, deleted ones included."""
-        return int(self.base.num_nodes)
+        return int(self.base.x.size(0))
 
     @property
     def stored_edges(self) -> int:
@@ -98,20 +77,21 @@ class GraphView:
 
     @property
     def undirected(self) -> bool:
-        """Whether every edge has its reverse, equally often and with the same ``edge_weight``."""
-        return (self.index.asymmetric if self.asymmetric is None else self.asymmetric) == 0
+        """Whether every edge has its reverse, equally often and with the same of what messages take along."""
+        if not self.gone.numel():
+            return symmetric(self.base.edge_index, self.size, *carried(self.base))
+        return uneven_pairs(self.base.edge_index, self.size, *carried(self.base)) + self.uneven == 0
 
     @cached_property
     def data(self) -> Data:
         """The view as a graph of its own: the one operation here that takes time in proportion to the graph."""
         self.check_untouched()
-        if not self._changed:
-            return self.base
-        x, keep = self.base.x, ~mask_of(self.gone, self.base.edge_index.size(1))
-        if self.rows.numel():
-            x = x.clone()
-            x[self.rows] = self.x
-        return remaining(self.base, x, keep, mask_of(self.nodes, self.size), mask_of(self.unlabelled, self.size))
+        return self.built() if self._changed else self.base
+
+    def built(self) -> Data:
+        """A graph of its own, of new memory where it differs from the base."""
+        x = self.base.x.index_copy(0, self.rows, self.x) if self.rows.numel() else self.base.x
+        return less(self.base, x, self.gone, self.nodes, self.unlabelled)
 
     @property
     def _changed(self) -> bool:
@@ -133,10 +113,9 @@ class GraphView:
         if mine is None:
             return False
         ours, theirs = mine.to_dict(), data.to_dict()
-        return ours.keys() - {"num_nodes"} == theirs.keys() - {"num_nodes"} and all(
+        return ours.keys() == theirs.keys() and all(
             value is theirs[key] or (not isinstance(value, Tensor) and _equal(value, theirs[key]))
             for key, value in ours.items()
-            if key != "num_nodes"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "GraphView":
@@ -152,6 +131,23 @@ class GraphView:
         left = ~among(found[1], self.gone)
         which, edge, other = (part[left] for part in found)
         return which, edge, other
+
+    def ids_at(self, nodes: Tensor, *, into: bool) -> Tensor:
+        """Ids of the edges left that leave, or go into, some nodes; by a look at all edges where there is no index."""
+        if self._known_index is not None:
+            return self.edges_at(nodes, into=into)[1]
+        found = mask_of(nodes, self.size)[self.base.edge_index[int(into)]].nonzero().flatten()
+        return found[~among(found, self.gone)] if self.gone.numel() else found
+
+    @contextmanager
+    def noting(self, wiped: list[Tensor]) -> Iterator[Tensor]:
+        """A place to note something of each node, −1 everywhere; that of the index where there is one."""
+        known = self._known_index
+        if known is None:
+            yield torch.full((self.size,), -1, device=self.gone.device)
+            return
+        with known.noting(wiped) as slate:
+            yield slate
 
     def features(self, nodes: Tensor) -> Tensor:
         """The features of some nodes."""
@@ -173,77 +169,30 @@ class GraphView:
         chosen: Tensor = self.base.train_mask[nodes] & ~among(nodes, self.unlabelled)
         return chosen
 
-    def take(self, request: Request) -> tuple["GraphView", Taken]:
-        """The view without what a request names, and what that is.
+    def less(
+        self, *, edges: Tensor, nodes: Tensor, rows: Tensor, x: Tensor, unlabelled: Tensor, uneven: int
+    ) -> "GraphView":
+        """The view without more of it.
 
-        Raises:
-            RequestError: An id, edge or column that is not in the graph, or an edge named in both directions.
-            EmptyRequestError: The graph holds none of what is to be forgotten any more.
+        Args:
+            edges: Ids of the stored edges that go.
+            nodes: Ids of the nodes that are deleted.
+            rows: Ids of the nodes whose features become others, sorted.
+            x: Their features then.
+            unlabelled: Ids of the nodes whose labels may not be used any more.
+            uneven: How many more pairs of nodes have edges that differ by direction.
         """
-        self.check_untouched()
-        undirected = self.undirected
-        request = canonical(request, self.base, undirected)
-        device = self.gone.device
-        nodes, labels, rows = (
-            torch.tensor(list(ids), dtype=torch.long, device=device)
-            for ids in (request.nodes, request.labels, request.features)
-        )
-        edges, edge_ids, asymmetric = self._edges_of(request, nodes, undirected)
-        features, x = self._without(request, nodes, rows)
-        unlabelled = torch.unique(torch.cat([nodes, labels]))
-        lost = unlabelled[~among(unlabelled, self.unlabelled)]
-        in_use = torch.zeros_like(lost, dtype=torch.bool)
-        for name in MASKS:
-            if self.base.get(name) is not None:
-                in_use |= self.base[name][lost]
-        taken = Taken(request, edges, edge_ids, nodes, features, lost[in_use], undirected)
-        if not any(part.numel() for part in (edge_ids, features, taken.labels)):
-            raise EmptyRequestError(
-                f"the graph no longer holds anything of this request ({request.describe()}): "
-                "the edges, features and labels it names are already gone; there is nothing to forget"
-            )
-        kept = ~among(self.rows, features)
-        order = torch.cat([self.rows[kept], features]).argsort()
-        view = replace(
+        kept = ~among(self.rows, rows)
+        order = torch.cat([self.rows[kept], rows]).argsort()
+        return replace(
             self,
-            gone=_together(self.gone, edge_ids),
+            gone=_together(self.gone, edges),
             nodes=_together(self.nodes, nodes),
-            rows=torch.cat([self.rows[kept], features])[order],
+            rows=torch.cat([self.rows[kept], rows])[order],
             x=torch.cat([self.x[kept], x])[order],
             unlabelled=_together(self.unlabelled, unlabelled),
-            asymmetric=asymmetric,
+            uneven=self.uneven + uneven,
         )
-        return view, taken
-
-    def _edges_of(self, request: Request, nodes: Tensor, undirected: bool) -> tuple[Tensor, Tensor, int]:
-        """The stored edges that a request takes, their ids, and the pairs whose edges differ by direction then."""
-        firsts = request.pairs[:, 0].to(nodes.device)
-        # Each edge that may go, and its reverse, touches one of these.
-        near = torch.unique(torch.cat([nodes, firsts]))
-        found = torch.unique(torch.cat([self.edges_at(near, into=into)[1] for into in (False, True)]))
-        ends = self.base.edge_index[:, found]
-        drop = among(ends, torch.unique(nodes)).any(dim=0)
-        drop |= named_edges(Data(edge_index=ends, num_nodes=self.size), request, undirected)
-        asymmetric = self.index.asymmetric if self.asymmetric is None else self.asymmetric
-        if asymmetric and bool(drop.any()):
-            low, high = ends.min(dim=0).values, ends.max(dim=0).values
-            pair = low * self.size + high
-            close = among(pair, torch.unique(pair[drop]))
-            values = edge_values(self.base.get("edge_weight"), self.base.edge_index, found)
-            for part, sign in ((close, -1), (close & ~drop, 1)):
-                asymmetric += sign * asymmetric_pairs(ends[0, part], ends[1, part], values[part], self.size)
-        return ends[:, drop], found[drop], asymmetric
-
-    def _without(self, request: Request, nodes: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids of the nodes whose features a request changes, sorted, and what it leaves of them."""
-        chosen = torch.unique(torch.cat([nodes, rows]))
-        before = self.features(chosen)
-        x = before.clone()
-        x[among(chosen, torch.unique(nodes))] = 0
-        for node, columns in request.features.items():
-            x[chosen == node, slice(None) if columns == ALL else list(columns)] = 0
-        changed = (x != before).flatten(1).any(dim=1)
-        return chosen[changed], x[changed]
 
 
 def _together(known: Tensor, more: Tensor) -> Tensor:
@@ -258,9 +207,12 @@ def _equal(one: object, other: object) -> bool:
         return False
 
 
-def _stamp(data: Data) -> dict[str, int | None]:
-    return {key: None if value.is_inference() else value._version for key, value in _tensors(data).items()}
+def look_at(data: Data) -> None:
+    """Look at what the tensors of a graph hold, so that writes which torch did not count are noticed from now on."""
+    for value in data.to_dict().values():
+        if isinstance(value, Tensor):
+            look(value)
 
 
-def _tensors(data: Data) -> dict[str, Tensor]:
-    return {key: value for key, value in data.to_dict().items() if isinstance(value, Tensor)}
+def _stamp(data: Data) -> dict[str, Stamp | None]:
+    return {key: stamp(value) for key, value in data.to_dict().items() if isinstance(value, Tensor)}

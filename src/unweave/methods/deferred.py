@@ -27,7 +27,8 @@ from unweave.certificate.bound import none
 from unweave.curvature.damping import least_damping
 from unweave.curvature.prepared import Pending, Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError, RunError
-from unweave.graph.view import GraphView, Taken
+from unweave.graph.removal import Removal, take
+from unweave.graph.view import GraphView
 from unweave.methods import GIF, Method
 from unweave.models.reach import describe
 from unweave.objective.checks import check_model
@@ -85,7 +86,7 @@ def forget_locally(
             if ready.parameters != digest:
                 raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
         with meter.phase("graph"):
-            after, taken = before.take(request)
+            after, taken = take(before, request)
             there = here.without(taken, after, loss, allow_class_loss=allow_class_loss)
         with meter.phase("evaluate"):
             pull = local_pull(own, theta, taken, here, there, loss=loss, decay=decay, forward=forward, meter=meter)
@@ -291,7 +292,7 @@ def _aged(ready: Prepared, model: nn.Module, there: Locality, v: Tensor, x: Tens
 
 
 def _describe_graph(
-    before: GraphView, after: GraphView, taken: Taken, here: Locality, there: Locality
+    before: GraphView, after: GraphView, taken: Removal, here: Locality, there: Locality
 ) -> dict[str, Any]:
     return {
         "nodes": before.size,

@@ -12,9 +12,9 @@ from unweave._core.digest import tensor_digest
 from unweave._core.memory import check_memory
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, ModelError, RequestError
-from unweave.graph.neighbourhood import affected
-from unweave.graph.removal import Region, Removal, influenced_region, mask_of, remove
-from unweave.graph.view import GraphView, Taken
+from unweave.graph.region import Region, influenced_region
+from unweave.graph.removal import Removal, remove, take
+from unweave.graph.view import GraphView, look_at
 from unweave.models import Shards
 from unweave.models.reach import Reach, find_reach
 from unweave.objective.checks import (
@@ -229,6 +229,7 @@ def pose(
     Returns:
         The problem, the region, and what the user should know about it.
     """
+    look_at(data)
     if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
         decay = decay_vector(model, weight_decay)
         posed = _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
@@ -327,39 +328,23 @@ def pose_bounded(
         else:
             original = bounded_objective(own, graph, weight_decay, loss, forward, meter, memory_mib)
     with meter.phase("graph"):
-        after, taken = original.view.take(request)
+        after, taken = take(original.view, request)
         there = original.locality.without(taken, after, loss, allow_class_loss=allow_class_loss)
     with meter.phase("region"):
         reach = original.locality.reach
-        ids, sizes = affected(original.view, taken, reach)
-        region = Region(mask_of(ids, original.view.size), sizes, reach)
+        region = influenced_region(original.view, taken, reach)
     with meter.phase("evaluate"):
         problem = Problem(
             original=original,
             remaining=original.on(there),
             theta=flatten(own),
-            removal=_removal(after, taken),
+            removal=taken,
             seed=seed,
             meter=meter,
             known=known,
         )
         check_outputs(problem.at_remaining.outputs, after.base)
     return problem, region, []
-
-
-def _removal(after: GraphView, taken: Taken) -> Removal:
-    request, device = taken.request, taken.nodes.device
-    ids = [*request.nodes, *request.labels, *request.features, *(end for edge in request.edges for end in edge)]
-    return Removal(
-        request=request,
-        graph=after,
-        undirected=taken.undirected,
-        edges=taken.edges,
-        nodes=taken.nodes,
-        features=taken.features,
-        labels=taken.labels,
-        touched=mask_of(torch.tensor(ids, dtype=torch.long, device=device), after.size),
-    )
 
 
 def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:

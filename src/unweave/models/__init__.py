@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import nn
 
+from unweave._core.memo import clear_memory
 from unweave.errors import ModelError
 from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
@@ -11,7 +12,7 @@ from unweave.models.gin import GIN
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SGC", "Shards", "build"]
+__all__ = ["GAT", "GCN", "GIN", "MODELS", "SGC", "Shards", "build", "clear_memory"]
 
 MODELS: dict[str, type[nn.Module]] = {"gat": GAT, "gcn": GCN, "gin": GIN, "sgc": SGC}
 """Built-in models by the name the command line uses; each is called with (features, classes)."""

@@ -18,6 +18,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import degree
 
 from unweave._core import sparse
+from unweave._core.compat import listened_to, messages_listened_to, transformed
 from unweave._core.memo import origin, remembered
 from unweave._core.sparse import Matrix, Pattern, eagerly, matmul
 from unweave.errors import DataError
@@ -43,7 +44,7 @@ def serves(layer: MessagePassing, x: object, edge_index: object, edge_weight: ob
     Not where somebody wants the messages themselves (an explainer's masks, hooks on them), derivatives by
     the edges' weights, or any other kind of input than plain tensors in single or double precision.
     """
-    if layer.explain or any(getattr(layer, name) for name in _MESSAGE_HOOKS) or not _fits(x):
+    if messages_listened_to(layer) or not _fits(x):
         return False
     if not (isinstance(edge_index, Tensor) and constant(edge_index) and edge_index.dtype == torch.long):
         return False
@@ -54,13 +55,6 @@ def serves(layer: MessagePassing, x: object, edge_index: object, edge_weight: ob
     if not (isinstance(edge_weight, Tensor) and constant(edge_weight)):
         return False
     return edge_weight.dtype == x.dtype and edge_weight.shape == edge_index.shape[1:]
-
-
-_MESSAGE_HOOKS = tuple(
-    f"_{part}_forward{when}_hooks"
-    for part in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
-    for when in ("", "_pre")
-)
 
 
 def _fits(x: object) -> TypeGuard[Tensor]:
@@ -84,15 +78,14 @@ def constant(tensor: Tensor) -> bool:
         type(tensor) is Tensor
         and tensor.layout == torch.strided
         and not tensor.requires_grad
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not transformed(tensor)
         and unpack_dual(tensor).tangent is None  # type: ignore[no-untyped-call]
     )
 
 
 def bare(module: nn.Module) -> bool:
     """Whether nobody listens to calls of a module, so that its parameters may be used without calling it."""
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return not any(getattr(module, name) for name in names)
+    return not listened_to(module)
 
 
 def project(x: Tensor, weight: Tensor, *, given: bool) -> Tensor:
@@ -117,7 +110,11 @@ def features(x: Tensor) -> Matrix | None:
     with eagerly():
         if known is not None and known[1] is None:  # the same with more zeros
             before = features(known[0])
-            return before and Matrix(before.pattern, x[before.pattern.places])
+            if before is None:
+                return None
+            values = x[before.pattern.places]
+            pattern, kept = before.pattern.only(values != 0)
+            return Matrix(pattern, values[kept])
         if int(torch.count_nonzero(x)) > densest(x.device) * x.numel():
             return None
         return Matrix.dense(x)
@@ -142,29 +139,28 @@ def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype
 
 @dataclass(frozen=True)
 class Looped:
-    """Where A + I has entries, and which of them each stored edge is; then the loops, one for each node.
-
-    Of a graph that lost edges the entries are those of the graph it was made of: some are then zero, which costs less
-    than finding the others anew.
-    """
+    """Where A + I has entries, and which of them each stored edge is; then the loops, one for each node."""
 
     pattern: Pattern
     entry: Tensor
 
 
-SPARE = 1.25
-"""Times the entries that are needed up to which those of an older graph serve."""
-
-
 @remembered
 def looped(edge_index: Tensor, nodes: int) -> Looped | None:
-    """The places of A + I; ``None`` where the graph has self-loops of its own."""
+    """The places of A + I; ``None`` where the graph has self-loops of its own.
+
+    Of a graph that lost edges they are those of the graph it was made of, less what went: that takes no sorting.
+    """
     known = origin(edge_index)
-    if known is not None and known[1] is not None:
-        before, needed = looped(known[0], nodes), edge_index.size(1) + nodes
-        if before is not None and before.pattern.col.numel() <= SPARE * needed:
-            edges = torch.cat([known[1], torch.arange(known[0].size(1), before.entry.numel(), device=known[1].device)])
-            return Looped(before.pattern, before.entry.index_select(0, edges))
+    before = looped(known[0], nodes) if known is not None and known[1] is not None else None
+    if known is not None and known[1] is not None and before is not None:
+        edges = torch.cat([known[1], torch.arange(known[0].size(1), before.entry.numel(), device=known[1].device)])
+        entry = before.entry.index_select(0, edges)
+        used = torch.zeros_like(before.pattern.col, dtype=torch.bool).index_fill_(0, entry, True)
+        pattern, kept = before.pattern.only(used)
+        number = torch.zeros_like(before.pattern.col, dtype=torch.long)
+        number[kept] = torch.arange(kept.numel(), device=kept.device)
+        return Looped(pattern, number[entry])
     _refuse_unknown(edge_index, nodes)
     source, target = edge_index
     if bool((source == target).any()):

@@ -9,7 +9,8 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
-from unweave.graph.removal import MASKS, Region
+from unweave.graph.edit import MASKS
+from unweave.graph.region import Region
 from unweave.objective.losses import Loss, cross_entropy
 
 __all__ = [

@@ -8,6 +8,8 @@ from math import prod
 import torch
 from torch import Size, Tensor, nn
 
+from unweave._core.compat import knowledge_of_code
+
 __all__ = ["duplicate", "flatten", "load_flat", "split", "trained", "unflatten"]
 
 
@@ -41,7 +43,7 @@ def load_flat(model: nn.Module, theta: Tensor) -> None:
 
 def duplicate(model: nn.Module) -> nn.Module:
     """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
-    shared = {id(known): known for m in model.modules() if (known := getattr(m, "inspector", None)) is not None}
+    shared = {id(known): known for known in knowledge_of_code(model)}
     for module in model.modules():
         # Hooks that nobody has set are most of what there is to copy.
         shared |= {id(value): type(value)() for value in vars(module).values() if _nothing(value)}

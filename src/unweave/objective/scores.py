@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.graph.removal import MASKS
+from unweave.graph.edit import MASKS
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call, flatten
 

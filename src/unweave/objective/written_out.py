@@ -1,7 +1,7 @@
 """Models that are written out, as functions of a flat vector: outputs, losses and gradient without autograd.
 
-On a GPU a look is recorded once for every graph of one pattern (:class:`unweave._core.sparse.Pattern`): a request
-that takes edges leaves the pattern as it is, so the next look is a replay with other values.
+On a GPU a look is recorded once for a graph and for those that are left of it, while it lives: a request that takes
+edges leaves a matrix with fewer entries, so the next look is a replay with another matrix.
 """
 
 from collections.abc import Mapping
@@ -18,6 +18,10 @@ from unweave.objective.losses import Loss, with_slope
 from unweave.objective.parameters import split
 
 __all__ = ["Sweeper", "Swept"]
+
+
+SPARE = 1.25
+"""Times the entries that are needed up to which a recording with more of them serves."""
 
 
 class Swept:
@@ -77,7 +81,7 @@ class Sweeper:
             return swept.all, losses, swept.pull(slope)
 
     def record(self, theta: Tensor) -> tuple[Function, str]:
-        """A look recorded for this graph and for all that share its pattern; where that cannot be, as it is."""
+        """A look recorded for this graph and for what is left of it; where that cannot be, as it is."""
         staged = Sweeper(self.way.staged(), self.shapes, self.nodes, self.targets, self.loss)
         found, whether = record(staged.look, theta)
         if whether != "yes":
@@ -86,14 +90,16 @@ class Sweeper:
         return recording.on(self.way.matrix), whether
 
     def borrowed(self) -> Function | None:
-        """A look that was recorded for another graph of the same pattern, with everything else the same."""
-        known = self.way.matrix.pattern.recording
-        return known.on(self.way.matrix) if isinstance(known, _Recording) and known.serves(self) else None
+        """A look that was recorded for this graph or one that it is left of, with everything else the same."""
+        for known in self.way.matrix.pattern.recorded():
+            if isinstance(known, _Recording) and known.serves(self):
+                return known.on(self.way.matrix)
+        return None
 
 
 @dataclass
 class _Recording:
-    """A look that was recorded on a matrix of its own, which takes the values of whichever graph is asked for."""
+    """A look that was recorded on a matrix of its own, which becomes that of whichever graph is asked for."""
 
     staged: Sweeper
     replay: Function
@@ -101,8 +107,10 @@ class _Recording:
 
     def serves(self, other: Sweeper) -> bool:
         mine = self.staged
+        there, needed = (sweeper.way.matrix.pattern.col.numel() for sweeper in (mine, other))
         return (
-            mine.way.like(other.way)
+            needed <= there <= SPARE * needed
+            and mine.way.like(other.way)
             and mine.shapes == other.shapes
             and mine.nodes is other.nodes
             and mine.targets is other.targets

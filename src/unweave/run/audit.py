@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from unweave.auditing.audit import Audit, audit_models
 from unweave.auditing.population import Upbringing
 from unweave.errors import ModelError, RequestError
-from unweave.graph.removal import is_undirected
+from unweave.graph.index import is_undirected
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt

@@ -14,7 +14,7 @@ from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
-from unweave.graph.removal import distinct_edges, is_undirected
+from unweave.graph.index import distinct_edges, is_undirected
 from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import shape_of

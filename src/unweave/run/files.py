@@ -18,7 +18,8 @@ from unweave._core.digest import graph_digest, to_json
 from unweave.curvature.prepared import Prepared
 from unweave.datasets import load
 from unweave.errors import MethodError, ModelError, RequestError, RunError
-from unweave.graph.removal import MASKS, remove
+from unweave.graph.edit import MASKS
+from unweave.graph.removal import remove
 from unweave.methods.ladder.calibration import Calibration
 from unweave.models import MODELS
 from unweave.objective.losses import Loss

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from unweave.errors import EmptyRequestError, RequestError, UnweaveError
-from unweave.graph.removal import canonical, is_undirected, named_edges
+from unweave.graph.index import is_undirected
+from unweave.graph.removal import check_request
 from unweave.methods import Method
 from unweave.request import Request
 from unweave.run.forget import forget, noted
@@ -68,12 +69,11 @@ def forget_all(
 def _check_all(state: State, requests: Sequence[Request]) -> None:
     """Refuse a stream where one of its requests names what never was in the graph, before the first is carried out."""
     data = state.data
-    undirected = is_undirected(data)
     for number, request in enumerate(requests, start=1):
         left, _ = outstanding(request, state.receipts)
         try:
             if left is not None:
-                named_edges(data, canonical(left, data, undirected), undirected)
+                check_request(data, left)
         except RequestError as error:
             raise _told(error, number, len(requests), None) from error
 

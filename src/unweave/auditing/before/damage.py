@@ -31,7 +31,8 @@ from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import products
 from unweave.curvature.solvers import krylov
 from unweave.errors import DataError, EmptyRequestError, ModelError, SolverError
-from unweave.graph.removal import Removal, mask_of, remove
+from unweave.graph.edit import mask_of
+from unweave.graph.removal import Removal, remove
 from unweave.methods.deferred import cautious_damping
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, Point, flatten

@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
 from unweave.errors import NoProgressError, RequestError, UnweaveError
-from unweave.graph.removal import hops_from
+from unweave.graph.region import hops_from
 from unweave.methods.gif import GIF
 from unweave.methods.problem import Problem, meter_for, pose
 from unweave.objective.losses import Loss, binary_cross_entropy, cross_entropy

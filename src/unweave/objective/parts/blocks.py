@@ -24,6 +24,7 @@ from unweave._core.cost import Meter
 from unweave._core.memory import MIB, OverBudget, TensorBytes, check_memory
 from unweave.errors import BudgetError, ModelError
 from unweave.graph.neighbourhood import halo
+from unweave.graph.removal import take
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, Point
 from unweave.objective.parts.locality import Locality
@@ -124,7 +125,7 @@ class Blocks(Objective):
 
     def without(self, request: Request) -> "Blocks":
         """The same objective on the graph without what a request names; nothing of the graph is copied."""
-        after, taken = self.view.take(request)
+        after, taken = take(self.view, request)
         return self.on(self.locality.without(taken, after, self.loss, allow_class_loss=True))
 
     def _like(self, model: nn.Module, locality: Locality) -> "Blocks":

@@ -8,9 +8,9 @@ from torch_geometric.data import Data
 
 from unweave._core.memory import MIB, OverBudget, TensorBytes
 from unweave.errors import BudgetError, ModelError, UnweaveError
+from unweave.graph.edit import attributes
 from unweave.graph.index import among
 from unweave.graph.neighbourhood import BORDERS, halo
-from unweave.graph.removal import attributes
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach, find_reach
 from unweave.objective.checks import check_deterministic, check_labels, check_outputs, rounding

@@ -17,8 +17,10 @@ from unweave.errors import (
     MethodError,
     RequestError,
 )
-from unweave.graph.neighbourhood import Border, Halo, affected, halo
-from unweave.graph.view import GraphView, Taken
+from unweave.graph.neighbourhood import Border, Halo, halo
+from unweave.graph.region import influenced_region
+from unweave.graph.removal import Removal
+from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss, cross_entropy
@@ -104,7 +106,7 @@ class Locality:
             if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
 
-    def without(self, taken: Taken, after: GraphView, loss: Loss, *, allow_class_loss: bool) -> "Locality":
+    def without(self, taken: Removal, after: GraphView, loss: Loss, *, allow_class_loss: bool) -> "Locality":
         """The counts once a request is carried out; one that takes too much is refused."""
         assert self.graph is not None
         gone = taken.labels[self.graph.in_training(taken.labels)]
@@ -148,7 +150,7 @@ class Pull:
 def local_pull(
     model: nn.Module,
     theta: Tensor,
-    taken: Taken,
+    taken: Removal,
     before: Locality,
     after: Locality,
     *,
@@ -173,8 +175,8 @@ def local_pull(
     old, new = before.graph, after.graph
     assert old is not None
     assert new is not None
-    region, sizes = affected(old, taken, before.reach)
-    roots = torch.unique(torch.cat([region, taken.labels]))
+    region = influenced_region(old, taken, before.reach)
+    roots = torch.unique(torch.cat([region.nodes, taken.labels]))
     roots = roots[old.in_training(roots)]
     part = halo(old, roots, before.reach, before.border)
     inner = Meter(meter.device)
@@ -193,7 +195,7 @@ def local_pull(
     if float(v.norm()) <= 10 * torch.finfo(v.dtype).eps * float(gradients[0].norm()):
         v = torch.zeros_like(v)
     v = v + (before.training_nodes - after.training_nodes) * decay * theta
-    return Pull(v, region, sizes, int(old.in_training(region).sum()), part)
+    return Pull(v, region.nodes, region.sizes, int(old.in_training(region.nodes).sum()), part)
 
 
 def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:
