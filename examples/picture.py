@@ -16,7 +16,9 @@ from unweave._core.cost import Meter
 from unweave.graph.draw import draw
 from unweave.graph.removal import influenced_region, remove
 from unweave.models.reach import Reach
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 
 GONE, FELT, CALM = "#c8102e", ("#f08a24", "#f9cf7a"), "#9db8d2"
 CENTRE = 27

@@ -12,7 +12,8 @@ from tests.cases import CASES, Case
 from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

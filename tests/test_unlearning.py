@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, GraphNorm, MeanSubtractionNorm,
 import unweave as uw
 from tests.cases import DECAY, LOSSES, Case, Net
 from unweave.methods import Method, Outcome, Problem
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

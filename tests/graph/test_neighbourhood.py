@@ -15,7 +15,8 @@ from unweave.graph.removal import influenced_region, remove
 from unweave.graph.view import GraphView
 from unweave.methods import Problem
 from unweave.models.reach import Reach, find_reach
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.parts.localising import find_locality
 from unweave.objective.parts.locality import Locality, local_pull
 

@@ -17,7 +17,8 @@ import unweave as uw
 from unweave.methods import EraserBEKM, EraserBLPA
 from unweave.methods.baselines.eraser import Eraser, _derived, _learn
 from unweave.models import GCN, Shards
-from unweave.objective.objective import Objective, flatten
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
 from unweave.receipt.receipt import Receipt
 from unweave.testing import small_graph
 

@@ -19,7 +19,9 @@ from unweave.graph.draw import draw
 from unweave.graph.removal import influenced_region, remove
 from unweave.models import SGC
 from unweave.models.reach import find_reach
-from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import gap, log_probabilities
 
 

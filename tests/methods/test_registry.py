@@ -8,7 +8,7 @@ import torch
 import unweave as uw
 from unweave.methods import GIF, Auto, Replay, Retrain, make
 from unweave.methods.registry import ready_for
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

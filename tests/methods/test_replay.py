@@ -14,7 +14,8 @@ from tests.training.test_checkpoints import MODELS, builtin
 from unweave._core.tuning import TUNING
 from unweave.graph.removal import remove
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 from unweave.training.adam import reinitialise, seeded
 from unweave.training.checkpoints import write_checkpoints

@@ -11,7 +11,7 @@ from torch_geometric.nn import SAGEConv
 
 import unweave as uw
 from unweave._core.digest import document_digest
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.run.folder import _sha
 from unweave.testing import small_graph
 

@@ -33,8 +33,9 @@ from unweave.graph.removal import MASKS, is_undirected, mask_of, remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
-from unweave.training.adam import Progress, Recipe, refuse_spoilt, seeded, spoil
+from unweave.training.adam import Progress, refuse_spoilt, seeded, spoil
 from unweave.training.fit import train_model
+from unweave.training.recipe import Recipe
 
 __all__ = ["Upbringing", "Variant", "raise_models"]
 
@@ -119,7 +120,7 @@ class Upbringing:
             "kept": tensor_digest(kept) if kept else None,
             "recipe": None if self.recipe is None or self.trainer is not None else asdict(self.recipe) | {"seed": None},
             "trainer": None if self.trainer is None else code_of(self.trainer),
-            "loss": code_of(self.loss),
+            "loss": [self.loss.settings, code_of(self.loss.function)],
             "forward": code_of(self.forward),
             "device": next(self.model.parameters()).device.type,
         }

@@ -31,15 +31,15 @@ from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
 from unweave.models import MODELS, build
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
 from unweave.run.run import Run
 from unweave.run.train import train
-from unweave.training.adam import Recipe
 from unweave.training.fit import ORDINARY_DECAY
+from unweave.training.recipe import Recipe
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial", "data_maker", "model_maker"]

@@ -12,8 +12,8 @@ from unweave.curvature.solvers import SolveReport
 from unweave.methods.problem import Problem
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, Point, call
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint
+from unweave.training.recipe import Recipe
 
 __all__ = ["Expected", "Method", "Outcome"]
 

@@ -9,8 +9,9 @@ from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
-from unweave.objective.objective import flatten
-from unweave.training.adam import Recipe, fit, seeded
+from unweave.objective.parameters import flatten
+from unweave.training.adam import fit, seeded
+from unweave.training.recipe import Recipe
 
 __all__ = ["Finetune"]
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from unweave.errors import MethodError
 from unweave.methods.base import Method
-from unweave.training.adam import Recipe
+from unweave.training.recipe import Recipe
 
 __all__ = ["available", "make", "parse", "read_options", "register"]
 

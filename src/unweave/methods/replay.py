@@ -13,11 +13,12 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.retrain import one_model
-from unweave.objective.objective import flatten
-from unweave.training.adam import Adam, Recipe, refuse_spoilt, seeded, spoil
+from unweave.objective.parameters import flatten
+from unweave.training.adam import Adam, refuse_spoilt, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
 from unweave.training.path import is_traced, traced
 from unweave.training.polish import polish_objective
+from unweave.training.recipe import Recipe
 
 __all__ = ["Replay"]
 

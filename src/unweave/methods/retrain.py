@@ -17,11 +17,12 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
-from unweave.objective.objective import duplicate, flatten, trained
-from unweave.training.adam import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
+from unweave.objective.parameters import duplicate, flatten, trained
+from unweave.training.adam import Adam, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, train_through
 from unweave.training.path import is_traced, traced
 from unweave.training.polish import polish_objective
+from unweave.training.recipe import Recipe
 
 __all__ = ["Retrain", "one_model"]
 

@@ -10,12 +10,13 @@ from unweave.auditing.audit import Audit, audit_models
 from unweave.auditing.population import Upbringing
 from unweave.errors import ModelError, RequestError
 from unweave.graph.removal import is_undirected
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.run import Run
-from unweave.training.adam import Progress, Recipe
+from unweave.training.adam import Progress
+from unweave.training.recipe import Recipe
 
 __all__ = ["audit"]
 
@@ -32,7 +33,7 @@ def audit(
     seed: int = 0,
     jobs: int = 1,
     cache: str | Path | None = None,
-    loss: Loss = cross_entropy,
+    loss: AnyLoss | None = None,
     forward: Forward = call,
     progress: Progress | None = None,
 ) -> Audit:
@@ -62,7 +63,7 @@ def audit(
         data = before.data if data is None else data
         recipe = before.training.recipe if recipe is None else recipe
         trainer = before.training.resolve_trainer() if trainer is None else trainer
-        if loss is not cross_entropy or forward is not call:
+        if loss is not None or forward is not call:
             raise ModelError("runs know their own loss and forward; leave loss= and forward= out")
         loss, forward = before.loss, before.forward
         receipts = _new_receipts(before, after)
@@ -85,7 +86,7 @@ def audit(
         raise ModelError(
             "retrained models are what an audit compares with; give the recipe= of the training, or trainer="
         )
-    how = Upbringing(old, recipe, trainer, loss, forward)
+    how = Upbringing(old, recipe, trainer, as_loss(cross_entropy if loss is None else loss), forward)
     return audit_models(
         old,
         new,

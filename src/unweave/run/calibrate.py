@@ -18,7 +18,6 @@ from unweave.graph.removal import distinct_edges, is_undirected
 from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import shape_of
-from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.request import ALL, KINDS, Request
 from unweave.run.forget import check_trainer
@@ -106,7 +105,7 @@ def _check(state: State, deletions: int, seed: int) -> None:
         raise ModelError(f"deletions must be at least 1 and seed at least 0, got {deletions!r} and {seed!r}")
     if state.training.recipe is not None and state.training.recipe.certify is not None:
         raise MethodError("a certified model forgets by method='certified' alone, which needs no calibration")
-    if state.loss is not cross_entropy:
+    if not state.loss.classes:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
 
 

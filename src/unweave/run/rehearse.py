@@ -10,7 +10,6 @@ from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
 from unweave.graph.draw import draw
-from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.run.run import Run
 
@@ -73,7 +72,7 @@ def rehearse(
         raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}")
-    if run.loss is not cross_entropy:
+    if not run.loss.classes:
         raise ModelError(
             "only class probabilities can be compared in a rehearsal; retrain and compare outputs yourself"
         )

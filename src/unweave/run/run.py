@@ -22,8 +22,8 @@ from unweave.errors import DataError, ModelError
 from unweave.methods import Method
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
-from unweave.objective.decay import WeightDecay, as_weight_decay
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
@@ -76,8 +76,8 @@ class Run:
         model: nn.Module,
         data: Data,
         *,
-        weight_decay: WeightDecay | torch.optim.Optimizer | None = None,
-        loss: Loss = cross_entropy,
+        weight_decay: AnyDecay | None = None,
+        loss: AnyLoss = cross_entropy,
         forward: Forward = call,
         trainer: AnyTrainer | str | None = None,
         recipe: Recipe | None = None,
@@ -100,7 +100,7 @@ class Run:
             training=Training(as_weight_decay(weight_decay, model), recipe, trainer),
             metrics=dict(metrics),
             prepared=prepared,
-            loss=loss,
+            loss=as_loss(loss),
             forward=forward,
             checkpoints=tuple(checkpoints),
             seed=seed if recipe is None else recipe.seed,
@@ -379,7 +379,7 @@ class Run:
         model: nn.Module | None = None,
         data: Data | None = None,
         root: str | Path | None = None,
-        loss: Loss = cross_entropy,
+        loss: AnyLoss | None = None,
         forward: Forward = call,
     ) -> "Run":
         """Read a run that :meth:`save` wrote, checking every file.

@@ -24,8 +24,10 @@ from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Aggregation, Shards
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, call, flatten
-from unweave.training.adam import Recipe, fit, reinitialise, seeded
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import flatten
+from unweave.training.adam import fit, reinitialise, seeded
+from unweave.training.recipe import Recipe
 
 __all__ = ["Eraser", "EraserBEKM", "EraserBLPA", "aggregation_weights"]
 
@@ -171,7 +173,7 @@ class Eraser(Method):
         whole.meter.passes += objective.meter.passes * int(part.num_nodes) / int(whole.data.num_nodes)
 
     def _check_loss(self, loss: Loss) -> None:
-        if loss is not cross_entropy:
+        if not loss.classes:
             raise MethodError(
                 f"method {self.name!r} aggregates class probabilities, so it takes cross-entropy only; "
                 "use another method for other losses"
@@ -224,9 +226,8 @@ def aggregation_weights(shards: Shards, whole: Objective) -> Tensor:
     weights = alive.double() / alive.sum()
     if shards.aggregation == "learned":
         with torch.no_grad():
-            likelihood = torch.stack(
-                [-whole.loss(whole.forward(m, whole.data)[nodes].double(), whole.data.y[nodes]) for m in shards.models]
-            )
+            outputs = [whole.forward(model, whole.data)[nodes].double() for model in shards.models]
+            likelihood = torch.stack([-cross_entropy(each, whole.data.y[nodes]) for each in outputs])
         whole.meter.passes += 1
         weights[alive] = _learn(likelihood[alive], weights[alive])
     return weights

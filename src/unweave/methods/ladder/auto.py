@@ -21,9 +21,9 @@ from unweave.objective.objective import Point
 from unweave.objective.running_stats import running
 from unweave.receipt.estimate import Estimate
 from unweave.receipt.receipt import Receipt
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at
 from unweave.training.path import is_traced
+from unweave.training.recipe import Recipe
 
 __all__ = ["Auto", "Choice", "read_share"]
 

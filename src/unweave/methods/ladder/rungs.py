@@ -10,9 +10,9 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.ladder.calibration import LONGEST, Calibration, is_damped
 from unweave.methods.problem import Problem
 from unweave.methods.registry import make, parse
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order
 from unweave.training.path import is_traced
+from unweave.training.recipe import Recipe
 
 __all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
 
