@@ -58,8 +58,9 @@ def trained() -> tuple[torch.nn.Module, Data]:
 def test_methods_agree(method: str) -> None:
     model, data = trained()
     request = uw.draw("edges:0.05", data)
-    here = uw.unlearn(model, data, request, method, weight_decay=1e-3)
-    there = uw.unlearn(copy.deepcopy(model).cuda(), data.clone().cuda(), request, method, weight_decay=1e-3)
+    how = {"weight_decay": 1e-3, "recipe": uw.Recipe(weight_decay=1e-3)}
+    here = uw.unlearn(model, data, request, method, **how)
+    there = uw.unlearn(copy.deepcopy(model).cuda(), data.clone().cuda(), request, method, **how)
     torch.testing.assert_close(flatten(there.model).cpu(), flatten(here.model), rtol=1e-2, atol=1e-3)
     assert there.receipt.environment["device"].startswith("cuda")
     assert there.receipt.peak_mib > 0

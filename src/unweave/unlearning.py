@@ -201,7 +201,6 @@ def unlearn(
             *notes,
             *outcome.warnings,
             *quality.pop("warnings"),
-            *_assumed(how, recipe),
         ],
         objective={
             "loss": str(loss),
@@ -247,7 +246,8 @@ def pose_for(
 def check_kinds(
     how: Method, weight_decay: WeightDecay, recipe: Recipe | None, hops: int | None, *, defer: bool, bounded: bool
 ) -> None:
-    """What goes together, and what does not."""
+    """What goes together, and what does not; a method that was not told what it needs refuses."""
+    how.check()
     ready = getattr(how, "prepared", None)
     if not defer and isinstance(ready, Prepared) and ready.pending is not None:
         raise MethodError(
@@ -421,13 +421,4 @@ def _memories(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
         trace("a parameter", name, "kept", why)
         for name, parameter in model.named_parameters()
         if parameter.dim() > 1 and parameter.size(0) == size
-    ]
-
-
-def _assumed(method: Method, recipe: Recipe | None) -> list[str]:
-    if not method.retrains or recipe is not None or getattr(method, "trainer", None) is not None:
-        return []
-    return [
-        "the recipe of the first training is not known, so full-batch Adam was assumed; pass recipe= (to retrain also "
-        "trainer=) if the model was trained otherwise"
     ]

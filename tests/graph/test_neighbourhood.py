@@ -123,7 +123,9 @@ def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool) -> No
         reach = find_reach(built.model, lambda built=built: call(built.model, built.data))  # type: ignore[misc]
         region = influenced_region(built.data, built.removal, reach)
         for border in borders(reach):
-            before = Locality(reach, border, built.before.nodes.numel(), {}, {}, graph=GraphView.of(built.data))
+            before = Locality(
+                reach, border, built.before.nodes.numel(), built.before.mass, {}, {}, graph=GraphView.of(built.data)
+            )
             assert before.graph is not None
             view, taken = before.graph.take(case.forget(built.data))
             after = before.without(taken, view, LOSSES[loss], allow_class_loss=True)

@@ -10,7 +10,7 @@ import copy
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -33,9 +33,10 @@ from unweave.graph.removal import MASKS, is_undirected, mask_of, remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
-from unweave.training.adam import Progress, refuse_spoilt, seeded, spoil
+from unweave.training.adam import Progress, seeded
 from unweave.training.fit import train_model
-from unweave.training.recipe import Recipe
+from unweave.training.recipe import AnyTrainer, Recipe
+from unweave.training.trainer import as_trainer
 
 __all__ = ["Upbringing", "Variant", "raise_models"]
 
@@ -89,7 +90,7 @@ class Upbringing:
 
     model: nn.Module
     recipe: Recipe | None = None
-    trainer: Callable[[nn.Module, Data], object] | None = None
+    trainer: AnyTrainer | str | None = None
     loss: Loss = cross_entropy
     forward: Forward = call
 
@@ -98,9 +99,7 @@ class Upbringing:
         model = copy.deepcopy(self.model)
         if self.trainer is not None:
             with seeded(seed, data.x.device):
-                spoil(model)
-                self.trainer(model, data)
-            refuse_spoilt(model, "trainer= must draw its weights anew and train it in place")
+                as_trainer(self.trainer).train(model, data, None if self.recipe is None else self.recipe.epochs)
             return model.eval()
         if self.recipe is None:
             raise ModelError("how to retrain is not known; give the recipe= of the training, or your own trainer=")
@@ -119,7 +118,7 @@ class Upbringing:
             "config": repr(getattr(self.model, "config", None)),
             "kept": tensor_digest(kept) if kept else None,
             "recipe": None if self.recipe is None or self.trainer is not None else asdict(self.recipe) | {"seed": None},
-            "trainer": None if self.trainer is None else code_of(self.trainer),
+            "trainer": None if self.trainer is None else code_of(as_trainer(self.trainer).function),
             "loss": [self.loss.settings, code_of(self.loss.function)],
             "forward": code_of(self.forward),
             "device": next(self.model.parameters()).device.type,

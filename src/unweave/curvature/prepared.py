@@ -38,8 +38,10 @@ __all__ = [
     "stationarity",
 ]
 
-FACTS = ("objective", "parameters", "bend", "damping", "raised", "left", "edges", "nodes")
-FACTS += ("mass", "age", "seconds", "passes")
+FACTS = (
+    *("objective", "parameters", "bend", "damping", "raised", "left"),
+    *("edges", "nodes", "mass", "age", "seconds", "passes"),
+)
 
 
 @dataclass(frozen=True)

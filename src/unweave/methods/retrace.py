@@ -126,7 +126,7 @@ class Retrace(Replay):
                 "retrace needs the curvature; give prepared=unweave.prepare(…), or prepare the run (unweave prepare)"
             )
         known = in_order(self.checkpoints)
-        if resume_at(self.end, self.epochs) == 0:
+        if resume_at(self.end, self._until) == 0:
             raise MethodError(f"end={self.end:g} is all of {self.epochs} epochs; use method='retrain'")
         first, last = (replace(self, share=share)._start(known) for share in (self.share, self.end))
         if first is None or last is None:

@@ -1,6 +1,6 @@
 """Audit two runs, or two models of one's own: is it gone?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
@@ -16,7 +16,7 @@ from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.run import Run
 from unweave.training.adam import Progress
-from unweave.training.recipe import Recipe
+from unweave.training.recipe import AnyTrainer, Recipe
 
 __all__ = ["audit"]
 
@@ -28,7 +28,7 @@ def audit(
     data: Data | None = None,
     request: Request | None = None,
     recipe: Recipe | None = None,
-    trainer: Callable[..., object] | None = None,
+    trainer: AnyTrainer | str | None = None,
     quick: bool = False,
     seed: int = 0,
     jobs: int = 1,

@@ -38,7 +38,7 @@ from unweave.run.store import at, save
 from unweave.run.stream import forget_all
 from unweave.run.verify import prepared_anew, verify
 from unweave.training.adam import Progress
-from unweave.training.checkpoints import Checkpoint, Trainer
+from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import AnyTrainer, Recipe, Training
 
 __all__ = ["Run"]
@@ -305,7 +305,7 @@ class Run:
         deletions: int = DELETIONS,
         *,
         seed: int | None = None,
-        trainer: Trainer | None = None,
+        trainer: AnyTrainer | str | None = None,
         progress: Progress | None = None,
         keep: "Callable[[Run], None] | None" = None,
     ) -> "Run":
@@ -318,7 +318,8 @@ class Run:
         Args:
             deletions: How many in all; those that were measured before are not done again.
             seed: Of the deletions; that of those measured before, or 0, where none is given.
-            trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+            trainer: Your own training, instead of the recipe's or of the one the run knows; only a
+                :class:`~unweave.Trainer` serves to replay.
             progress: Called with (deletions done, deletions).
             keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
         """

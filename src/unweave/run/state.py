@@ -16,7 +16,7 @@ from unweave.graph.view import GraphView
 from unweave.methods import Method
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.registry import ready_for as taken_by
-from unweave.objective.losses import Loss, as_loss, cross_entropy
+from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import Trace, fates, outside
@@ -59,9 +59,6 @@ class State:
     origin: tuple[Path, int] | None = None
     calibration: Calibration | None = None
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "loss", as_loss(self.loss))
 
     @property
     def data(self) -> Data:
