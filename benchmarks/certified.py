@@ -19,7 +19,9 @@ from unweave._core.cost import Meter
 from unweave.certificate.bound import Linear, examine
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import Local, newton
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 
 DECAY, DELTA, FORGET = 1e-3, 1e-5, "edges:0.05"
 EPSILONS = (0.01, 0.1, 1.0, 10.0)

@@ -17,7 +17,9 @@ from unweave.graph.draw import draw
 from unweave.graph.region import influenced_region
 from unweave.graph.removal import remove
 from unweave.models.reach import Reach
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 
 GONE, FELT, CALM = "#c8102e", ("#f08a24", "#f9cf7a"), "#9db8d2"
 CENTRE = 27

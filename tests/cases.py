@@ -18,8 +18,10 @@ from unweave import Request
 from unweave._core.cost import Meter
 from unweave.graph.removal import Removal, remove
 from unweave.objective import losses
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 
 NODES, FEATURES, HIDDEN, OUTPUTS = 14, 3, 3, 2
 DECAY = 0.01
@@ -55,6 +57,7 @@ LOSSES: dict[str, Loss] = {
     "cross-entropy": losses.cross_entropy,
     "bce": losses.binary_cross_entropy,
     "squared": losses.squared_error,
+    "weighted": losses.CrossEntropy(class_weights=(0.5, 3.0), label_smoothing=0.2),
 }
 REQUESTS = ("nodes", "edges", "features", "labels", "mixed")
 
@@ -80,10 +83,10 @@ class Case:
         if not self.directed:
             pairs = torch.unique(torch.cat([pairs, pairs.flip(0)], dim=1), dim=1)
         labels = torch.randint(OUTPUTS, (NODES, OUTPUTS), generator=generator)
-        y = {"cross-entropy": labels[:, 0], "bce": labels.double(), "squared": labels + 0.5 * x[:, :OUTPUTS]}
+        y = {"bce": labels.double(), "squared": labels + 0.5 * x[:, :OUTPUTS]}
         train = torch.ones(NODES, dtype=torch.bool)
         train[torch.tensor([2, 7, 11])] = False
-        return Data(x=x, edge_index=pairs, y=y[self.loss], train_mask=train, test_mask=~train)
+        return Data(x=x, edge_index=pairs, y=y.get(self.loss, labels[:, 0]), train_mask=train, test_mask=~train)
 
     def model(self) -> nn.Module:
         torch.manual_seed(1)
@@ -122,7 +125,8 @@ class Built:
     after: Objective
 
 
-CASES = [Case(*row) for row in product(LAYERS, LOSSES, REQUESTS, (False, True))]
+CASES = [Case(*row) for row in product(LAYERS, ("cross-entropy", "bce", "squared"), REQUESTS, (False, True))]
+CASES += [Case(layer, "weighted", "mixed", False) for layer in ("gcn", "gat", "sgc")]
 
 
 def _pairs(case: Case) -> set[tuple[tuple[str, object], ...]]:
@@ -162,10 +166,11 @@ def dense_outputs(objective: Objective) -> Callable[[Tensor], Tensor]:
 def dense_loss(objective: Objective) -> Callable[[Tensor], Tensor]:
     """L(θ) as a plain function."""
     outputs = dense_outputs(objective)
-    count = int(objective.data.train_mask.sum())
+    y = objective.data.y[objective.data.train_mask]
+    weighted = objective.loss is LOSSES["weighted"]
+    mass = float(torch.tensor([0.5, 3.0], dtype=torch.float64)[y].sum()) if weighted else y.size(0)
 
     def loss(theta: Tensor) -> Tensor:
-        y = objective.data.y[objective.data.train_mask]
-        return objective.loss(outputs(theta), y).sum() + DECAY * count * theta.square().sum() / 2
+        return objective.loss(outputs(theta), y).sum() + DECAY * mass * theta.square().sum() / 2
 
     return loss

@@ -12,7 +12,8 @@ from tests.cases import CASES, Case
 from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -57,8 +58,9 @@ def trained() -> tuple[torch.nn.Module, Data]:
 def test_methods_agree(method: str) -> None:
     model, data = trained()
     request = uw.draw("edges:0.05", data)
-    here = uw.unlearn(model, data, request, method, weight_decay=1e-3)
-    there = uw.unlearn(copy.deepcopy(model).cuda(), data.clone().cuda(), request, method, weight_decay=1e-3)
+    how = {"weight_decay": 1e-3, "recipe": uw.Recipe(weight_decay=1e-3)}
+    here = uw.unlearn(model, data, request, method, **how)
+    there = uw.unlearn(copy.deepcopy(model).cuda(), data.clone().cuda(), request, method, **how)
     torch.testing.assert_close(flatten(there.model).cpu(), flatten(here.model), rtol=1e-2, atol=1e-3)
     assert there.receipt.environment["device"].startswith("cuda")
     assert there.receipt.peak_mib > 0

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.cases import DECAY, LAYERS
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 
 # --- properties ---------------------------------------------------------------------------------------------------
 

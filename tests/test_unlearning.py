@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, GraphNorm, MeanSubtractionNorm,
 import unweave as uw
 from tests.cases import DECAY, LOSSES, Case, Net
 from unweave.methods import Method, Outcome, Problem
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 
@@ -140,9 +140,9 @@ def test_running_statistics_are_taken_anew_on_the_remaining_graph() -> None:
     kept = forget(model, data, method="none")
     assert torch.equal(kept.model.norm.running_mean, model.norm.running_mean)
     assert "Remembers  running statistics (norm): they still come from the old graph" in str(kept.receipt)
-    retrained = forget(model, data, method="retrain", epochs=10)
+    retrained = forget(model, data, method="retrain", epochs=10, lr=0.01)
     assert "Rewritten  running statistics (norm): training began anew" in str(retrained.receipt)
-    tuned = forget(model, data, method="finetune", epochs=1)
+    tuned = forget(model, data, method="finetune", epochs=1, lr=0.01)
     assert "Remembers  running statistics (norm): they went on from" in str(tuned.receipt)
 
 
@@ -194,7 +194,7 @@ def test_a_step_that_makes_things_worse_says_so() -> None:
 
 def test_retrain_is_training_on_the_remaining_graph() -> None:
     model, data = trained()
-    done = forget(model, data, method="retrain", seed=1, epochs=30)
+    done = forget(model, data, method="retrain", seed=1, epochs=30, lr=0.01)
     fresh = uw.models.GCN(8, 3, hidden=4)
     uw.train(fresh, done.data, seed=1, epochs=30)
     assert torch.equal(flatten(done.model), flatten(fresh))
@@ -230,13 +230,13 @@ def test_a_layer_that_inherits_an_empty_reset_is_not_taken_for_retrained() -> No
     data = small_graph()
     model = Net(Mine())
     with pytest.raises(uw.ModelError, match=r"'layers.0.weight' was not drawn anew"):
-        forget(model, data, method="retrain")
+        forget(model, data, method="retrain", recipe=uw.Recipe())
     with pytest.raises(uw.ModelError):
         uw.train(model, data)
     assert torch.isfinite(flatten(model)).all(), "a refused training leaves the model as it was"
 
 
-def test_the_recipe_is_followed_or_its_absence_is_said() -> None:
+def test_the_recipe_is_followed() -> None:
     model, data = trained()
     recipe = uw.Recipe(seed=1, epochs=30)
     by_recipe = forget(model, data, method="retrain", recipe=recipe)
@@ -244,7 +244,6 @@ def test_the_recipe_is_followed_or_its_absence_is_said() -> None:
     uw.train(fresh, by_recipe.data, seed=1, epochs=30)
     assert torch.equal(flatten(by_recipe.model), flatten(fresh))
     assert not by_recipe.receipt.warnings
-    assert any("was assumed" in w for w in forget(model, data, method="retrain").receipt.warnings)
     with pytest.raises(uw.ModelError, match="not that of the recipe"):
         uw.unlearn(model, data, uw.draw("edges:0.1", data), weight_decay=0.5, recipe=recipe)
 
@@ -343,7 +342,7 @@ def test_what_else_remembers_a_node_is_named() -> None:
     data, model = small_graph(), Table()
     uw.train(model, data, epochs=5)
     assert "Remembers  a parameter (rows.weight): it has a row for every node" in str(forget(model, data).receipt)
-    assert not forget(model, data, method="retrain", epochs=5).receipt.remembers
+    assert not forget(model, data, method="retrain", epochs=5, lr=0.01).receipt.remembers
 
 
 def test_edge_attributes_reach_the_model_or_are_refused() -> None:
@@ -368,7 +367,7 @@ def test_edge_attributes_reach_the_model_or_are_refused() -> None:
 
 def test_finetune_for_a_time() -> None:
     model, data = trained()
-    done = forget(model, data, method="finetune", seconds=0.05)
+    done = forget(model, data, method="finetune", seconds=0.05, lr=0.01)
     assert done.receipt.details["epochs"] >= 1
     with pytest.raises(uw.MethodError, match="not both"):
         forget(model, data, method="finetune", seconds=1.0, epochs=3)
@@ -392,4 +391,4 @@ def test_other_losses_work_from_end_to_end(loss: str) -> None:
     done = uw.unlearn(model, data, case.forget(data), weight_decay=1e-4, loss=LOSSES[loss], damping=10.0)
     assert torch.isfinite(flatten(done.model)).all()
     assert done.receipt.residual_influence < 1
-    assert done.receipt.objective["loss"] == LOSSES[loss].__name__
+    assert done.receipt.objective["loss"] == str(LOSSES[loss])

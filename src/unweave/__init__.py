@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from unweave.methods import Method as Method
     from unweave.methods.ladder.calibration import Calibration as Calibration
     from unweave.objective import losses as losses
+    from unweave.objective.losses import Loss as Loss
     from unweave.receipt.receipt import Receipt as Receipt
     from unweave.request import Request as Request
     from unweave.run.audit import audit as audit
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 _VOCABULARY = {
     "Audit": "auditing.audit",
+    "Loss": "objective.losses",
     "Method": "methods.base",
     "Plan": "run.plan",
     "Receipt": "receipt.receipt",

@@ -24,12 +24,12 @@ from torch_geometric.utils import to_undirected
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.methods.registry import make
 from unweave.models import GCN
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.run import Run
 from unweave.run.train import train
-from unweave.training.adam import Recipe
+from unweave.training.recipe import Recipe
 from unweave.unlearning import Unlearned, unlearn
 
 __all__ = ["MethodContract", "small_graph"]

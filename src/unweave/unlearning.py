@@ -26,8 +26,8 @@ from unweave.methods.deferred import forget_locally
 from unweave.methods.problem import Problem, meter_for, pose, pose_bounded
 from unweave.methods.registry import make
 from unweave.models.reach import describe
-from unweave.objective.decay import WeightDecay, decay_to_json
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_to_json
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, Point, call
 from unweave.objective.parameters import load_flat, trained
 from unweave.objective.parts.blocks import Blocks
@@ -35,8 +35,8 @@ from unweave.objective.running_stats import refresh, running
 from unweave.receipt.receipt import Receipt, environment
 from unweave.receipt.traces import Trace, trace
 from unweave.request import Request
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint
+from unweave.training.recipe import Recipe
 
 __all__ = ["Unlearned", "check_kinds", "graph_of", "options_of", "pose_for", "region_of", "unlearn"]
 
@@ -77,8 +77,8 @@ def unlearn(
     request: Request,
     method: str | Method = "gif",
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     hops: int | None = None,
     seed: int | None = None,
@@ -96,9 +96,12 @@ def unlearn(
             request left of it, ``graph`` of its result.
         request: What to forget.
         method: Name of a method (``unweave.methods.available()``) or a :class:`~unweave.methods.Method`.
-        weight_decay: The ``weight_decay`` the model was trained with (0 for none), as one number or by
-            parameter or module name. It is L2 as in Adam and SGD; AdamW's decoupled decay is another objective.
-        loss: Per-node loss the model was trained with, ``(outputs, targets) → [n]``.
+        weight_decay: The ``weight_decay`` the model was trained with (0 for none), as one number, by
+            parameter or module name, or as the torch optimiser that trained it: L2 as in Adam and SGD is taken as it
+            is, AdamW's decoupled decay is translated (:func:`~unweave.objective.decay.as_weight_decay`).
+        loss: Loss the model was trained with: one of ``unweave.losses``, one of torch
+            (``nn.CrossEntropyLoss(weight=…)``), or a function ``(outputs, targets) → [n]``
+            (:func:`~unweave.objective.losses.as_loss`).
         forward: How to call the model on a graph, when not as above.
         hops: Message-passing steps of the model, when its layers do not tell.
         seed: For methods that use chance: the seed the model was trained with. That of the recipe, or 0, by default.
@@ -119,8 +122,9 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
-    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
+    loss, weight_decay = as_loss(loss), as_weight_decay(weight_decay, model)
+    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None)
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
     if defer:
         done = forget_locally(
@@ -198,10 +202,9 @@ def unlearn(
             *notes,
             *outcome.warnings,
             *quality.pop("warnings"),
-            *_assumed(how, recipe),
         ],
         objective={
-            "loss": getattr(loss, "__name__", type(loss).__name__),
+            "loss": str(loss),
             "weight_decay": decay_to_json(weight_decay),
             **before,
             **quality.pop("objective"),
@@ -244,7 +247,8 @@ def pose_for(
 def check_kinds(
     how: Method, weight_decay: WeightDecay, recipe: Recipe | None, hops: int | None, *, defer: bool, bounded: bool
 ) -> None:
-    """What goes together, and what does not."""
+    """What goes together, and what does not; a method that was not told what it needs refuses."""
+    how.check()
     ready = getattr(how, "prepared", None)
     if not defer and isinstance(ready, Prepared) and ready.pending is not None:
         raise MethodError(
@@ -418,13 +422,4 @@ def _memories(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
         trace("a parameter", name, "kept", why)
         for name, parameter in model.named_parameters()
         if parameter.dim() > 1 and parameter.size(0) == size
-    ]
-
-
-def _assumed(method: Method, recipe: Recipe | None) -> list[str]:
-    if not method.retrains or recipe is not None or getattr(method, "trainer", None) is not None:
-        return []
-    return [
-        "the recipe of the first training is not known, so full-batch Adam was assumed; pass recipe= (to retrain also "
-        "trainer=) if the model was trained otherwise"
     ]

@@ -15,7 +15,8 @@ from tests.cases import DECAY, LOSSES, OUTPUTS, REQUESTS, Built, Case, dense_out
 from tests.curvature.test_products import dense_gauss_newton
 from unweave.auditing.before.explain import PULLS, RESISTANCES
 from unweave.experiments.plots import plot_explanation
-from unweave.objective.objective import Objective, flatten
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 DAMPING = 0.3

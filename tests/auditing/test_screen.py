@@ -18,7 +18,7 @@ from unweave.graph.lookalikes import Resampler
 from unweave.graph.removal import remove
 from unweave.methods.deferred import cautious_damping
 from unweave.models import GCN, Shards
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 GROUPS = {VALIDATION: "val_mask", OTHERS: "test_mask"}

@@ -15,8 +15,10 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave.certificate import bound as module
 from unweave.certificate.bound import Linear as Found, bound_of, examine
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective, call, decay_vector, flatten
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 DECAY = 1e-2

@@ -10,7 +10,7 @@ from torch_geometric.nn import BatchNorm, GCNConv
 
 import unweave as uw
 from unweave.curvature.damping import least_damping
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
 
 DECAY = 1e-4

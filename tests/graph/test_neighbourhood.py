@@ -16,7 +16,8 @@ from unweave.graph.removal import take
 from unweave.graph.view import GraphView
 from unweave.methods import Problem
 from unweave.models.reach import Reach, find_reach
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.parts.localising import find_locality
 from unweave.objective.parts.locality import Locality, local_pull
 
@@ -123,7 +124,9 @@ def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool) -> No
         reach = find_reach(built.model, lambda built=built: call(built.model, built.data))  # type: ignore[misc]
         region = influenced_region(built.data, built.removal, reach)
         for border in borders(reach):
-            before = Locality(reach, border, built.before.nodes.numel(), {}, {}, graph=GraphView.of(built.data))
+            before = Locality(
+                reach, border, built.before.nodes.numel(), built.before.mass, {}, {}, graph=GraphView.of(built.data)
+            )
             assert before.graph is not None
             view, taken = take(before.graph, case.forget(built.data))
             after = before.without(taken, view, LOSSES[loss], allow_class_loss=True)

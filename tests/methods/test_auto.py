@@ -13,7 +13,7 @@ from unweave.methods.ladder.auto import Choice, read_share
 from unweave.methods.ladder.calibration import Calibration, Figures
 from unweave.methods.ladder.debt import Standing
 from unweave.methods.ladder.size import Shape
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.receipt.estimate import Estimate
 from unweave.testing import small_graph
 

@@ -18,7 +18,7 @@ from unweave.certificate import release as releasing
 from unweave.certificate.bound import Linear, examine
 from unweave.certificate.gaussian import all_together, ratio_of
 from unweave.certificate.release import release
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 PROMISE = (1.0, 1e-5)

@@ -14,7 +14,9 @@ from unweave._core.cost import Meter
 from unweave.graph.removal import remove
 from unweave.methods.baselines.closed_form import _pose, exact_hessian, forgotten
 from unweave.methods.problem import Problem
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

@@ -7,7 +7,8 @@ import torch
 
 import unweave as uw
 from tests.cases import CASES, DECAY, LOSSES, Case
-from unweave.objective.objective import Objective, flatten
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

@@ -19,8 +19,10 @@ from tests.cli.test_cli import refused, unweave
 from unweave._core.cost import Meter
 from unweave.graph.view import GraphView
 from unweave.methods.deferred import cautious_damping
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.receipt.receipt import Receipt
 from unweave.testing import small_graph

@@ -20,7 +20,9 @@ from unweave.graph.region import influenced_region
 from unweave.graph.removal import remove
 from unweave.models import SGC
 from unweave.models.reach import find_reach
-from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import gap, log_probabilities
 
 

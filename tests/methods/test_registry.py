@@ -8,7 +8,7 @@ import torch
 import unweave as uw
 from unweave.methods import GIF, Auto, Replay, Retrain, make
 from unweave.methods.registry import ready_for
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 
@@ -63,5 +63,6 @@ def test_checkpoints_go_to_an_object_of_the_same_training_only(run: uw.Run) -> N
     kept = {"checkpoints": run.checkpoints}
     same = Replay(share=0.25, epochs=run.recipe.epochs, lr=run.recipe.lr)
     assert make(same, kept, run.recipe) == dataclasses.replace(same, checkpoints=run.checkpoints)
-    assert make(Replay(share=0.25), kept, run.recipe).checkpoints == ()  # type: ignore[attr-defined]
-    assert make(Retrain(), kept, run.recipe).checkpoints == ()  # type: ignore[attr-defined]
+    assert make(Replay(share=0.25), kept, run.recipe) == make(same, kept, run.recipe)
+    assert make(Replay(share=0.25, epochs=100), kept, run.recipe).checkpoints == ()  # type: ignore[attr-defined]
+    assert make(Retrain(), kept, run.recipe) == make("retrain", kept, run.recipe)

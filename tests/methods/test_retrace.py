@@ -15,8 +15,10 @@ from tests.training.test_checkpoints import MODELS, Normed
 from unweave._core.cost import Meter
 from unweave.curvature.solvers import LowRank
 from unweave.methods.retrace import _Walk
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.testing import small_graph
 from unweave.training.adam import reinitialise

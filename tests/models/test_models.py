@@ -22,7 +22,9 @@ from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.graph.removal import remove
 from unweave.models import structure
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

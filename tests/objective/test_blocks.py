@@ -18,7 +18,8 @@ from tests.graph.test_view import multigraph
 from unweave._core.memory import MIB, TensorBytes
 from unweave.curvature.products import products
 from unweave.graph.view import GraphView
-from unweave.objective.objective import call, flatten
+from unweave.objective.objective import call
+from unweave.objective.parameters import flatten
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.localising import find_locality, find_locality_in_parts
 

@@ -9,7 +9,9 @@ import unweave as uw
 from tests.cases import Case
 from unweave._core.cost import Meter
 from unweave.models import GAT, GCN
-from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.testing import small_graph
 
 
@@ -63,7 +65,7 @@ def test_the_objective_is_the_trained_one_times_the_number_of_nodes() -> None:
 
 def test_a_loss_that_reduces_is_refused() -> None:
     built = Case("gcn", "cross-entropy", "edges", False).build()
-    built.before.loss = torch.nn.functional.cross_entropy
+    built.before.loss = uw.Loss(torch.nn.functional.cross_entropy)
     with pytest.raises(uw.ModelError, match="one number for each"):
         built.before.at(built.theta)
 

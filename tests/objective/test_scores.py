@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from unweave.models import SGC
-from unweave.objective.objective import load_flat
+from unweave.objective.parameters import load_flat
 from unweave.objective.scores import closed, gap, micro_f1, parameter_gap_closed, score
 from unweave.testing import small_graph
 

@@ -10,7 +10,8 @@ from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton
 from unweave.models.sweep import sweep_of
 from unweave.objective.losses import binary_cross_entropy, cross_entropy, squared_error, with_slope
-from unweave.objective.objective import Objective, call, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 MODELS = {"gcn": uw.models.GCN, "sgc": uw.models.SGC}

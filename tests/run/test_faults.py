@@ -12,8 +12,10 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave.curvature.products import Hessian
 from unweave.curvature.solvers import krylov, random_like
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.testing import small_graph
 
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import unweave as uw
 from unweave.cli.app import app
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.run import folder
 from unweave.testing import small_graph
 

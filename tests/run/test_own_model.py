@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 from unweave.training.adam import reinitialise
 

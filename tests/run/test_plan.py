@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.methods import EraserBLPA, Method, Outcome, Problem
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 EPOCHS = 40

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.receipt.traces import BEFORE, STATES, UNPURGED
 from unweave.run.folder import PARTS, STATE
 from unweave.run.state import State

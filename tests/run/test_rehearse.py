@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import Linear
 
 import unweave as uw
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 
 
 @pytest.fixture(scope="module")

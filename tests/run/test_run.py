@@ -11,7 +11,7 @@ from torch_geometric.nn import SAGEConv
 
 import unweave as uw
 from unweave._core.digest import document_digest
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.run.folder import _sha
 from unweave.testing import small_graph
 
@@ -149,14 +149,19 @@ def test_a_model_and_graph_of_ones_own(tmp_path: Path) -> None:
         uw.Run.open(path, data=data, model=uw.models.GCN(8, 3))
 
 
-def test_another_loss_must_be_given_again(tmp_path: Path) -> None:
+def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets).square().sum(dim=-1)
+
+
+def test_a_loss_of_ones_own_must_be_given_again(tmp_path: Path) -> None:
     data = small_graph()
     data.y = data.x[:, :3].clone()
-    run = uw.train(Own(), data, epochs=5, loss=uw.losses.squared_error)
+    run = uw.train(Own(), data, epochs=5, loss=squared)
     path = run.save(tmp_path / "a")
-    with pytest.raises(uw.RunError, match="squared_error"):
-        uw.Run.open(path, data=data, model=Own())
-    uw.Run.open(path, data=data, model=Own(), loss=uw.losses.squared_error)
+    for wrong in (None, uw.losses.squared_error):
+        with pytest.raises(uw.RunError, match=r"squared.*loss="):
+            uw.Run.open(path, data=data, model=Own(), loss=wrong)
+    assert uw.Run.open(path, data=data, model=Own(), loss=squared).loss == run.loss
 
 
 def test_only_a_run_is_ever_overwritten(run: uw.Run, tmp_path: Path) -> None:

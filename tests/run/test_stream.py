@@ -14,7 +14,7 @@ from tests.methods.test_auto import CLOSED, COST, calibrated
 from tests.methods.test_calibration import trained
 from unweave.methods.ladder.debt import Standing
 from unweave.methods.ladder.size import Shape
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import gap, log_probabilities
 from unweave.run.gone import outstanding
 from unweave.testing import small_graph

@@ -17,8 +17,10 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.digest import document_digest
 from unweave._core.tuning import TUNING
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, decay_vector, flatten
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.run.folder import _sha
 from unweave.testing import small_graph
 from unweave.training.adam import Adam, seeded, spoil

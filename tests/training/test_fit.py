@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import SGConv
 
 import unweave as uw
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 

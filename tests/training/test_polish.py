@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import refresh
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph

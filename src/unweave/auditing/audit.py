@@ -151,8 +151,11 @@ def audit_models(
     """
     start = perf_counter()
     how.training.require("an audit, which compares with retrained models,")
-    if how.loss is not cross_entropy:
-        raise ModelError("only models of classes (unweave.objective.losses.cross_entropy) can be audited")
+    if not how.loss.classes:
+        raise ModelError(
+            f"only models of classes can be audited, and the loss {how.loss} is not known to be one of classes; give "
+            "losses.CrossEntropy(…), or uw.Loss(your_function, classes=True) where outputs are scores of classes"
+        )
     check_data(data)
     for model in (before, after):
         check_model(model, data)

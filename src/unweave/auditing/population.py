@@ -35,9 +35,10 @@ from unweave.graph.removal import remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
-from unweave.training.adam import Progress, refuse_spoilt, seeded, spoil
+from unweave.training.adam import Progress, seeded
 from unweave.training.fit import train_model
 from unweave.training.recipe import Training
+from unweave.training.trainer import as_trainer
 
 __all__ = ["Upbringing", "Variant", "raise_models"]
 
@@ -99,9 +100,7 @@ class Upbringing:
         model, trainer, recipe = copy.deepcopy(self.model), self.training.resolve_trainer(), self.training.recipe
         if trainer is not None:
             with seeded(seed, data.x.device):
-                spoil(model)
-                trainer(model, data)  # type: ignore[call-arg]  # one that can stop has defaults for the rest
-            refuse_spoilt(model, "trainer= must draw its weights anew and train it in place")
+                as_trainer(trainer).train(model, data, None if recipe is None else recipe.epochs)
             return model.eval()
         assert recipe is not None
         options = asdict(recipe) | {"seed": seed}
@@ -121,7 +120,7 @@ class Upbringing:
             "kept": tensor_digest(kept) if kept else None,
             "recipe": None if recipe is None or trainer is not None else asdict(recipe) | {"seed": None},
             "trainer": None if trainer is None else code_of(trainer),
-            "loss": code_of(self.loss),
+            "loss": [self.loss.settings, code_of(self.loss.function)],
             "forward": code_of(self.forward),
             "device": next(self.model.parameters()).device.type,
         }

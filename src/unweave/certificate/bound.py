@@ -27,8 +27,9 @@ from unweave.curvature.solvers import random_like
 from unweave.errors import UnweaveError
 from unweave.models import GAT, GCN, GIN, Shards
 from unweave.objective.checks import rounding
-from unweave.objective.losses import binary_cross_entropy, cross_entropy, squared_error, with_slope
-from unweave.objective.objective import Forward, Objective, duplicate, trained
+from unweave.objective.losses import with_slope
+from unweave.objective.objective import Forward, Objective
+from unweave.objective.parameters import duplicate, trained
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.running_stats import running
 from unweave.receipt.receipt import Receipt
@@ -45,9 +46,6 @@ __all__ = [
     "none",
     "uncertified",
 ]
-
-CONVEX = (cross_entropy, binary_cross_entropy, squared_error)
-"""Losses that are known to be convex in the outputs."""
 
 LINES = (0.5, -1.0)
 """Where on the line through two points the outputs are looked at: between them and beyond."""
@@ -116,9 +114,8 @@ def uncertified(objective: Objective) -> str | None:
         return "in bounded memory the model is not looked at as a whole"
     if isinstance(model, CURVED):
         return f"the outputs of {type(model).__name__} are not linear in its parameters"
-    if objective.loss not in CONVEX:
-        name = getattr(objective.loss, "__name__", type(objective.loss).__name__)
-        return f"the loss {name} is not known to be convex"
+    if not objective.loss.convex:
+        return f"the loss {objective.loss.name} is not known to be convex"
     if names := ", ".join(running(model)):
         return f"running statistics ({names}) follow the data and are no part of the objective"
     key = _key(model, objective.forward)
@@ -151,7 +148,7 @@ def examine(objective: Objective, theta: Tensor) -> Linear | str:
         return f"the model cannot be evaluated in double precision ({error})"
     if off > allowed:
         hint = "; if the model ends in a softmax, leave that out, as the loss takes logits"
-        reason = "the outputs are not linear in the parameters" + (hint if objective.loss is cross_entropy else "")
+        reason = "the outputs are not linear in the parameters" + (hint if objective.loss.classes else "")
         if (key := _key(objective.model, objective.forward)) is not None:
             while len(_FOUND) >= REMEMBERED:
                 del _FOUND[next(iter(_FOUND))]  # the oldest

@@ -35,7 +35,8 @@ from unweave.certificate.gaussian import check_promise, ratio_of
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import Local, NewtonReport, Operator, newton
 from unweave.errors import ModelError, SolverError
-from unweave.objective.objective import Objective, Point, flatten
+from unweave.objective.objective import Objective, Point
+from unweave.objective.parameters import flatten
 
 __all__ = ["Release", "certifiable", "release"]
 

@@ -18,8 +18,8 @@ from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, krylov, low_rank, random_like
 from unweave.graph.view import GraphView
 from unweave.objective.checks import check_data, check_deterministic, check_labels, check_model, check_outputs
-from unweave.objective.decay import WeightDecay, decay_vector, decays
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_vector, decays
+from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import duplicate, flatten
 from unweave.objective.parts.blocks import Blocks
@@ -38,7 +38,10 @@ __all__ = [
     "stationarity",
 ]
 
-FACTS = ("objective", "parameters", "bend", "damping", "raised", "left", "edges", "nodes", "age", "seconds", "passes")
+FACTS = (
+    *("objective", "parameters", "bend", "damping", "raised", "left"),
+    *("edges", "nodes", "mass", "age", "seconds", "passes"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Prepared:
         left: What a rehearsed request left of the gradient of its local problem with it, as a share.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
+        mass: What their mean loss divided by then.
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
@@ -91,6 +95,7 @@ class Prepared:
     left: float = 0.0
     edges: int = 0
     nodes: int = 0
+    mass: float = 0.0
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
@@ -202,8 +207,8 @@ def prepare(
     model: nn.Module,
     data: Data,
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     rank: int | None = None,
     memory_mib: float | None = None,
@@ -221,7 +226,8 @@ def prepare(
             done in blocks of nodes. ``data.x`` may be a memory map.
     """
     own = duplicate(model)
-    objective = checked_objective(own, data, weight_decay, loss, forward, memory_mib)
+    decay = as_weight_decay(weight_decay, model)
+    objective = checked_objective(own, data, decay, as_loss(loss), forward, memory_mib)
     return prepare_objective(objective, flatten(own), rank=rank)
 
 
@@ -271,6 +277,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None =
         locality=locality,
         edges=objective.stored_edges,
         nodes=objective.nodes.numel(),
+        mass=objective.mass,
     )
     damping = Damping(0.0) if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature)
     return replace(

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS, aside, record
 from unweave.errors import ModelError
-from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import BlockPoint
 
@@ -118,7 +117,7 @@ class GaussNewton(Curvature):
 
     def bend(self, u: Tensor) -> Tensor:
         """∇²ℓ u, node by node."""
-        if self._swept is not None and self._point.objective.loss is cross_entropy:
+        if self._swept is not None and self._point.objective.loss.plain:
             return self._shares * (u - (self._shares * u).sum(dim=-1, keepdim=True))
         if not self._slope.requires_grad:  # the loss is linear in the outputs
             return torch.zeros_like(u)

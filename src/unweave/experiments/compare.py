@@ -46,7 +46,8 @@ from unweave.methods.registry import make, parse
 from unweave.objective.scores import closed, gap
 from unweave.receipt.receipt import Receipt, environment
 from unweave.run.calibrate import DELETIONS
-from unweave.training.adam import Progress, Recipe
+from unweave.training.adam import Progress
+from unweave.training.recipe import Recipe
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
 

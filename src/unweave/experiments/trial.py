@@ -31,7 +31,7 @@ from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
 from unweave.models import MODELS, build
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request

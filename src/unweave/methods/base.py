@@ -12,8 +12,8 @@ from unweave.curvature.solvers import SolveReport
 from unweave.methods.problem import Problem
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, Point, call
-from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint
+from unweave.training.recipe import Recipe
 
 __all__ = ["Expected", "Method", "Outcome"]
 
@@ -92,7 +92,6 @@ class Method(ABC):
         name: What it is called.
         local: Whether its answer is judged by the local problem Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩. Otherwise no gradient is
             taken for the receipt, and the outcome says in words how near it is.
-        retrains: Whether it trains from scratch, so that the recipe of the first training matters.
         rules: Groups of :class:`~unweave._core.tuning.Tuning` that decide about it; its receipts have their numbers.
         bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
             (:func:`unweave.curvature.products.products`) and never calls the model on the graph itself.
@@ -100,9 +99,11 @@ class Method(ABC):
 
     name: ClassVar[str]
     local: ClassVar[bool] = True
-    retrains: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:  # noqa: B027 (most need nothing)
+        """Refuse, before any work, where the method was not told what it needs: how to train, above all."""
 
     @abstractmethod
     def forget(self, problem: Problem) -> Outcome:

@@ -10,7 +10,7 @@ from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
-from unweave.training.adam import Recipe
+from unweave.training.recipe import Recipe
 
 __all__ = ["Certified"]
 

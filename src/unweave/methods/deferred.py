@@ -2,11 +2,12 @@
 
 With B the prepared curvature, v the gradient of the forgotten loss and g the gradient that training left, the step is
 
-    θ̂ = θ0 + (B + δI)⁻¹(v − (1 − n'/n) g)
+    θ̂ = θ0 + (B + δI)⁻¹(v − (1 − m'/m) g)
 
-with the smallest kept eigenvalue of B as δ, and without g, where training ended at a minimum. It solves the local
-problem of the request and leaves g alone: a single edge pulls far less than what the best training leaves, and a step
-that also follows g says more about the training than about the edge.
+with m what the mean loss divides by (the training nodes, or their weights), and with the smallest kept eigenvalue of B
+as δ, and without g, where training ended at a minimum. It solves the local problem of the request and leaves g alone: a
+single edge pulls far less than what the best training leaves, and a step that also follows g says more about the
+training than about the edge.
 
 Nothing here looks at the whole graph, so nobody knows yet how well the step solved its problem. One evaluation on the
 remaining graph tells (:func:`settle`), for all the requests since the last one.
@@ -91,7 +92,7 @@ def forget_locally(
         with meter.phase("evaluate"):
             pull = local_pull(own, theta, taken, here, there, loss=loss, decay=decay, forward=forward, meter=meter)
         with meter.phase("forget"):
-            x, details, warnings = _step(ready, theta, pull.v, there.training_nodes / here.training_nodes)
+            x, details, warnings = _step(ready, theta, pull.v, there.mass / here.mass)
             new = copy.deepcopy(own)
             load_flat(new, theta + x)
             _check_step(new, x, pull.v)
@@ -107,7 +108,7 @@ def forget_locally(
         details=details,
         solve=None,
         objective={
-            "loss": getattr(loss, "__name__", type(loss).__name__),
+            "loss": str(loss),
             "weight_decay": decay_to_json(weight_decay),
         },
         residual_influence=None,
@@ -281,7 +282,7 @@ def _check_step(model: nn.Module, x: Tensor, v: Tensor) -> None:
 def _aged(ready: Prepared, model: nn.Module, there: Locality, v: Tensor, x: Tensor) -> Prepared:
     """The state after a deferred request: what was last evaluated, what has pulled since, one request older."""
     pending = ready.pending or Pending(0, torch.zeros_like(v), torch.zeros_like(v), 1.0)
-    share = there.training_nodes / (ready.locality.training_nodes if ready.locality else there.training_nodes)
+    share = there.mass / (ready.locality.mass if ready.locality else there.mass)
     return replace(
         ready,
         parameters=tensor_digest(model.named_parameters()),

@@ -9,8 +9,9 @@ from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
-from unweave.objective.objective import flatten
-from unweave.training.adam import Recipe, fit, seeded
+from unweave.objective.parameters import flatten
+from unweave.training.adam import fit, seeded
+from unweave.training.recipe import Recipe
 
 __all__ = ["Finetune"]
 
@@ -23,13 +24,13 @@ class Finetune(Method):
     Attributes:
         epochs: Epochs of full-batch Adam; 10 when neither is given.
         seconds: Stop after so long instead (at least one epoch), to match another method's time.
-        lr: Learning rate.
+        lr: Learning rate; that of the recipe, where the method is given by name.
     """
 
     name: ClassVar[str] = "finetune"
     epochs: int | None = None
     seconds: float | None = None
-    lr: float = 0.01
+    lr: float | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.seconds is not None:
@@ -39,8 +40,18 @@ class Finetune(Method):
             if value is not None and not 0 < value < math.inf:
                 raise MethodError(f"{option} must be positive, got {value}")
 
+    def check(self) -> None:
+        """Refuse where nobody said how fast to train."""
+        if self.lr is None:
+            raise MethodError(
+                "method 'finetune' goes on training by full-batch Adam, and at which learning rate nobody said; give "
+                "recipe=unweave.Recipe(…), if the model was trained by one, or lr="
+            )
+
     def forget(self, problem: Problem) -> Outcome:
         """Train a copy of the model further."""
+        self.check()
+        assert self.lr is not None
         model = copy.deepcopy(problem.remaining.model)
         epochs = self._epochs
         with seeded(problem.seed, problem.meter.device):
@@ -49,6 +60,7 @@ class Finetune(Method):
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes an epoch."""
+        self.check()
         if self._epochs is None:
             return Expected(f"go on training for {self.seconds:g} s", 2)
         return Expected(f"go on training for {self._epochs} epochs", 2 * self._epochs, 2 * self._epochs)

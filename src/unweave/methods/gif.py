@@ -264,8 +264,8 @@ class GIF(InfluenceStep):
 
 
 def _share(problem: Problem) -> float:
-    """n'/n."""
-    return problem.remaining.nodes.numel() / problem.original.nodes.numel()
+    """n'/n, or that of their weights."""
+    return problem.remaining.mass / problem.original.mass
 
 
 def _pull(problem: Problem) -> Tensor:

@@ -26,8 +26,10 @@ from unweave.objective.checks import (
     check_model,
     check_outputs,
 )
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, Point, WeightDecay, call, decay_vector, duplicate, flatten
+from unweave.objective.decay import WeightDecay, decay_vector
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Forward, Objective, Point, call
+from unweave.objective.parameters import duplicate, flatten
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.request import Request
@@ -174,12 +176,12 @@ class Problem:
         losses = (point.losses.detach().double() - self._original_losses.double())[rest].sum()
         decay = (self.remaining.mu.double() * (end - start) * (end + start)).sum() / 2
         change = float(losses + decay - self.original_gradient.double() @ (end - start))
-        known = self.original.loss is cross_entropy
+        known = self.original.loss.classes
         return change, _divergence(self._original_outputs, point.outputs) if known else None
 
     def function_change(self, point: Point) -> float | None:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
-        if self.remaining.loss is not cross_entropy:
+        if not self.remaining.loss.classes:
             return None
         kept = torch.ones(self._remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
         kept[self.removal.nodes] = False

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from unweave.errors import MethodError
 from unweave.methods.base import Method
-from unweave.training.adam import Recipe
+from unweave.training.recipe import Recipe
 
 __all__ = ["available", "make", "parse", "read_options", "register"]
 
@@ -105,12 +105,13 @@ def _completed(method: Method, given: dict[str, Any], recipe: Recipe | None) -> 
     wrong = [name for name in given if name not in KEPT or name not in takes or getattr(method, name)]
     if wrong:
         raise MethodError(f"options {sorted(wrong)} go into the method itself: {type(method).__name__}(…)")
-    if recipe is not None and "recipe" in takes and getattr(method, "recipe", None) is None:
-        given["recipe"] = recipe
+    if recipe is None:
+        return replace(method, **given) if given else method
     trains = [name for name in ("epochs", "lr") if name in takes]
-    if recipe is not None and any(getattr(method, name) != getattr(recipe, name) for name in trains):
+    if any(getattr(method, name) not in (None, getattr(recipe, name)) for name in trains):
         given.pop("checkpoints", None)  # they are states of another training than the one it does
-    return replace(method, **given) if given else method
+    said = {f.name: value for f in fields(method) if (value := getattr(method, f.name)) is not f.default}
+    return type(method).from_recipe(recipe, **said | given)
 
 
 def _load_entry_points() -> None:

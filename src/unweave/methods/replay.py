@@ -1,6 +1,5 @@
 """Replay the end of training on the remaining graph, from a checkpoint of the first one."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,12 +11,14 @@ from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
-from unweave.methods.retrain import one_model
-from unweave.objective.objective import flatten
-from unweave.training.adam import Adam, Recipe, refuse_spoilt, seeded, spoil
+from unweave.methods.retrain import check_schedule, one_model
+from unweave.objective.parameters import flatten
+from unweave.training.adam import Adam, refuse_spoilt, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
 from unweave.training.path import is_traced, traced
 from unweave.training.polish import polish_objective
+from unweave.training.recipe import AnyTrainer, Recipe, Training
+from unweave.training.trainer import as_trainer
 
 __all__ = ["Replay"]
 
@@ -35,46 +36,60 @@ class Replay(Method):
         share: How much of the training to do again: it resumes at the latest checkpoint before the last ``share``. 1
             starts anew and needs none.
         checkpoints: The states there are; those of the run, where it is the run that forgets.
-        epochs: Epochs of the whole training.
-        lr: Learning rate of full-batch Adam.
+        epochs: Epochs of the whole training; those of the recipe, where the method is given by name.
+        lr: Learning rate of full-batch Adam; likewise.
         forgettable: Polish to a minimum afterwards, as a forgettable model was.
         trainer: Your own training, instead of ``lr`` and ``forgettable``: a :class:`~unweave.Trainer`.
     """
 
     name: ClassVar[str] = "replay"
-    retrains: ClassVar[bool] = True
     share: float = 0.2
     checkpoints: Sequence[Checkpoint] = ()
-    epochs: int = 100
-    lr: float = 0.01
+    epochs: int | None = None
+    lr: float | None = None
     forgettable: bool = False
-    trainer: Trainer | None = None
+    trainer: AnyTrainer | str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.share, int | float) and 0 < self.share <= 1):
             raise MethodError(f"share must be above 0 and at most 1, which is the whole training, got {self.share!r}")
-        if not (type(self.epochs) is int and self.epochs >= 1 and 0 < self.lr < math.inf):
-            raise MethodError(f"epochs must be a whole number and lr positive, got {self.epochs!r} and {self.lr!r}")
-        if self.trainer is not None and not callable(self.trainer):
-            raise MethodError(
-                f"trainer must be a function of (model, data, start, until), got {type(self.trainer).__name__}"
-            )
+        check_schedule(self.epochs, self.lr)
+        if self.trainer is not None:
+            as_trainer(self.trainer).resumable(f"method {self.name!r}")
         in_order(self.checkpoints)
+
+    def check(self) -> None:
+        """Refuse where nobody said how to train."""
+        if self.trainer is not None and self.epochs is None:
+            raise MethodError(
+                f"method {self.name!r} has to know for how many epochs trainer= trains; give epochs=, or "
+                "recipe=unweave.Recipe(epochs=…)"
+            )
+        if self.trainer is None and None in (self.epochs, self.lr):
+            Training(0.0).require(f"method {self.name!r}")
+
+    @property
+    def _until(self) -> int:
+        """Epochs of the whole training."""
+        self.check()
+        assert self.epochs is not None
+        return self.epochs
 
     def forget(self, problem: Problem) -> Outcome:
         """Train a copy of the model from the checkpoint to the end."""
+        epochs = self._until
         model, meter = one_model(problem, self.trainer), problem.meter
         known = in_order(self.checkpoints)
         start = self._start(known)
         at = 0 if start is None else start.epoch
         kept = tuple(state for state in known if state.epoch <= at)
-        stops = [*(state.epoch for state in known if state.epoch > at), self.epochs]
-        details: dict[str, Any] = {"resumed_at": at, "epochs": self.epochs - at, "of": self.epochs}
+        stops = [*(state.epoch for state in known if state.epoch > at), epochs]
+        details: dict[str, Any] = {"resumed_at": at, "epochs": epochs - at, "of": epochs}
         with seeded(problem.seed, meter.device):
             *made, _ = train_through(self._trainer(problem, model), model, problem.removal.data, start, stops)
             if self.trainer is not None:
-                meter.passes += 2 * (self.epochs - at)
-                details["trainer"] = getattr(self.trainer, "__qualname__", type(self.trainer).__name__)
+                meter.passes += 2 * (epochs - at)
+                details["trainer"] = as_trainer(self.trainer).name
                 refuse_spoilt(
                     model,
                     "trainer= is given a model whose weights were erased; it must restore the state it is given "
@@ -93,13 +108,14 @@ class Replay(Method):
             details=details,
             buffers=dict(model.named_buffers()),
             nearness=self._nearness(at),
-            warnings=_memories(start, self.epochs, meter.device.type),
+            warnings=_memories(start, epochs, meter.device.type),
             checkpoints=(*kept, *made),
             anew=at == 0,
         )
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes for each epoch done again, and a polish where there was one."""
+        epochs = self._until
         model, known = one_model(problem, self.trainer), in_order(self.checkpoints)
         start = self._start(known)
         at = 0 if start is None else start.epoch
@@ -107,9 +123,9 @@ class Replay(Method):
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
                 self._trainer(problem, model)(model, problem.removal.data, start, at)
         made = sum(state.epoch >= at for state in known) if is_traced(known) else 0
-        passes, polishes = 2 * (self.epochs - at + made), self.forgettable and self.trainer is None
+        passes, polishes = 2 * (epochs - at + made), self.forgettable and self.trainer is None
         return Expected(
-            f"train the last {self.epochs - at} of {self.epochs} epochs again, from epoch {at}"
+            f"train the last {epochs - at} of {epochs} epochs again, from epoch {at}"
             + (", then to a minimum" if polishes else ""),
             passes,
             None if polishes else passes,
@@ -121,18 +137,20 @@ class Replay(Method):
     def _trainer(self, problem: Problem, model: nn.Module) -> Trainer:
         if self.trainer is not None:
             spoil(model)
-            return self.trainer
+            return as_trainer(self.trainer).resumable(f"method {self.name!r}")
+        assert self.lr is not None
         here = problem.remaining
         return Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
 
     def _start(self, known: tuple[Checkpoint, ...]) -> Checkpoint | None:
         """The latest checkpoint that the share to be replayed lies behind; ``None`` for the start of training."""
-        if known and known[-1].epoch >= self.epochs:
+        epochs = self._until
+        if known and known[-1].epoch >= epochs:
             raise MethodError(
-                f"there is a checkpoint of epoch {known[-1].epoch}, but training has epochs={self.epochs}; give the "
+                f"there is a checkpoint of epoch {known[-1].epoch}, but training has epochs={epochs}; give the "
                 "recipe= (or epochs=) of the training that made it"
             )
-        wanted = resume_at(self.share, self.epochs)
+        wanted = resume_at(self.share, epochs)
         behind = [state for state in known if state.epoch <= wanted]
         if behind or wanted == 0:
             return behind[-1] if behind else None
@@ -142,9 +160,9 @@ class Replay(Method):
                 "--checkpoints 0.05,0.2) and give them as checkpoints=run.checkpoints where no run does, or use "
                 "another method"
             )
-        there = ", ".join(f"{state.epoch} (share={1 - state.epoch / self.epochs:.3g})" for state in known)
+        there = ", ".join(f"{state.epoch} (share={1 - state.epoch / epochs:.3g})" for state in known)
         raise MethodError(
-            f"no checkpoint lies before the last {self.share:.3g} of {self.epochs} epochs; there are those of epoch "
+            f"no checkpoint lies before the last {self.share:.3g} of {epochs} epochs; there are those of epoch "
             f"{there}. Use one of these shares, or method='retrain' to start anew"
         )
 
@@ -152,7 +170,7 @@ class Replay(Method):
         if at == 0:
             return "this is the retrained model itself"
         return (
-            f"the last {self.epochs - at} of {self.epochs} epochs were trained again without what was removed; the "
+            f"the last {self._until - at} of {self.epochs} epochs were trained again without what was removed; the "
             f"{at} before them had seen it. The distance to a retrained model was not measured here; unweave.compare "
             "measures it"
         )

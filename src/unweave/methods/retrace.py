@@ -25,7 +25,7 @@ from unweave.methods.base import Expected, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.replay import Replay
-from unweave.objective.objective import trained
+from unweave.objective.parameters import trained
 from unweave.training.checkpoints import Checkpoint, in_order, resume_at
 from unweave.training.path import NOT_WALKABLE, Motion, is_traced, motion_at, pull_at, walkable
 
@@ -73,7 +73,7 @@ class Retrace(Replay):
         stations, model = self._stations(problem), problem.remaining.model
         assert self.prepared is not None
         ready = self.prepared.to(problem.meter.device)
-        walk = _Walk(problem, ready.curvature, ready.nodes or problem.original.nodes.numel(), len(stations))
+        walk = _Walk(problem, ready.curvature, ready.mass or problem.original.mass, len(stations))
         motions = [motion_at(state, problem.remaining) for state in stations]
         for state, (before, after) in zip(stations, pairwise(motions), strict=False):
             walk.go(state, after, after.steps - before.steps)
@@ -126,7 +126,7 @@ class Retrace(Replay):
                 "retrace needs the curvature; give prepared=unweave.prepare(…), or prepare the run (unweave prepare)"
             )
         known = in_order(self.checkpoints)
-        if resume_at(self.end, self.epochs) == 0:
+        if resume_at(self.end, self._until) == 0:
             raise MethodError(f"end={self.end:g} is all of {self.epochs} epochs; use method='retrain'")
         first, last = (replace(self, share=share)._start(known) for share in (self.share, self.end))
         if first is None or last is None:
@@ -167,7 +167,7 @@ class _Walk:
         pulled_back: Steps that went too far and were shortened.
     """
 
-    def __init__(self, problem: Problem, curvature: LowRank, nodes: int, most: int) -> None:
+    def __init__(self, problem: Problem, curvature: LowRank, mass: float, most: int) -> None:
         self.objective = problem.remaining
         self.u = torch.zeros_like(problem.theta)
         self.caution = TUNING.walk.caution
@@ -175,7 +175,7 @@ class _Walk:
         self._rank = min(TUNING.walk.rank, curvature.values.numel())
         self._values = self.u.new_zeros(self._rank + most)
         self._rows = self.u.new_zeros(self._rank + most, self.u.numel())
-        self._values[: self._rank] = curvature.values[: self._rank] / nodes
+        self._values[: self._rank] = curvature.values[: self._rank] / mass
         self._rows[: self._rank] = curvature.vectors.T[: self._rank]
         self._last: tuple[Tensor, Tensor] | None = None
 

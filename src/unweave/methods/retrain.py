@@ -1,14 +1,12 @@
 """Retrain from scratch on the remaining graph: the reference for everything else."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import Parameter, signature
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
 
 from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
@@ -17,15 +15,15 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.models.shards import Shards
-from unweave.objective.objective import duplicate, flatten, trained
-from unweave.training.adam import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
-from unweave.training.checkpoints import Checkpoint, Trainer, in_order, train_through
+from unweave.objective.parameters import duplicate, flatten, trained
+from unweave.training.adam import Adam, fit, refuse_spoilt, reinitialise, seeded, spoil
+from unweave.training.checkpoints import Checkpoint, in_order, train_through
 from unweave.training.path import is_traced, traced
 from unweave.training.polish import polish_objective
+from unweave.training.recipe import AnyTrainer, Recipe, Training
+from unweave.training.trainer import ERASED, Own, as_trainer
 
-__all__ = ["Retrain", "one_model"]
-
-BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+__all__ = ["Retrain", "check_schedule", "one_model"]
 
 
 @register
@@ -34,41 +32,49 @@ class Retrain(Method):
     """The same architecture, recipe and seed, trained from scratch without the removed data.
 
     Attributes:
-        epochs: Epochs of full-batch Adam.
-        lr: Its learning rate.
+        epochs: Epochs of full-batch Adam; those of the recipe, where the method is given by name.
+        lr: Its learning rate; likewise.
         forgettable: Polish to a minimum afterwards, as a forgettable model was.
         disturbed: Relative size of a random disturbance of the initial weights. One part in a thousand gives the
             chaos floor: the part of the gap to a retrained model that is the luck of one training path.
         certify: (ε, δ) of a certified model: minimise the perturbed objective from zero, as its training did.
-        trainer: Your own training, instead of ``epochs`` and ``lr``: called with a copy of the model, whose weights
-            have been erased (NaN), and the remaining graph, it draws new weights and trains in place. A
-            :class:`~unweave.Trainer` is one, where ``start`` and ``until`` have defaults.
+        trainer: Your own training, instead of ``epochs`` and ``lr``, or its import path: called with a copy of the
+            model, whose weights have been erased (NaN), and the remaining graph, it draws new weights and trains in
+            place. A :class:`~unweave.Trainer` is one, for ``epochs`` where it has no default of its own.
         checkpoints: The states of the first training: new ones are kept at the same epochs, for ``replay``. A training
             of one's own has to be a :class:`~unweave.Trainer` for that.
     """
 
     name: ClassVar[str] = "retrain"
-    retrains: ClassVar[bool] = True
-    epochs: int = 100
-    lr: float = 0.01
+    epochs: int | None = None
+    lr: float | None = None
     forgettable: bool = False
     disturbed: float = 0.0
     certify: tuple[float, float] | None = None
-    trainer: Callable[[nn.Module, Data], object] | None = None
+    trainer: AnyTrainer | str | None = None
     checkpoints: Sequence[Checkpoint] = ()
 
     def __post_init__(self) -> None:
-        if not (self.epochs >= 1 and 0 < self.lr < math.inf):
-            raise MethodError(f"epochs and lr must be positive, got {self.epochs} and {self.lr}")
-        if self.trainer is not None and not callable(self.trainer):
-            raise MethodError(f"trainer must be a function of (model, data), got {type(self.trainer).__name__}")
+        check_schedule(self.epochs, self.lr)
+        _ = self._own
         number = isinstance(self.disturbed, int | float) and 0 <= self.disturbed < 1
         if not number or (self.disturbed and self.trainer is not None):
             raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed!r}")
         in_order(self.checkpoints)
 
+    @property
+    def _own(self) -> Own | None:
+        """One's own training, where there is one."""
+        return None if self.trainer is None else as_trainer(self.trainer)
+
+    def check(self) -> None:
+        """Refuse where nobody said how to train."""
+        if self.trainer is None and self.certify is None and None in (self.epochs, self.lr):
+            Training(0.0).require("method 'retrain'")
+
     def forget(self, problem: Problem) -> Outcome:
         """Train a re-initialised copy of the model."""
+        self.check()
         if self.certify is not None and self.trainer is None:
             done = release(certifiable(problem.remaining), None, self.certify, dtype=problem.theta.dtype)
             details = {"steps": done.report.steps}
@@ -83,6 +89,8 @@ class Retrain(Method):
 
     def _by_adam(self, problem: Problem, model: nn.Module) -> tuple[dict[str, Any], list[Checkpoint]]:
         """Train by the recipe; what to note of it, and the states kept."""
+        assert self.epochs is not None
+        assert self.lr is not None
         here, made, stops = problem.remaining, list[Checkpoint](), [state.epoch for state in self._kept]
         if stops:
             trainer = Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
@@ -100,36 +108,37 @@ class Retrain(Method):
 
     def _by_own(self, problem: Problem, model: nn.Module) -> tuple[dict[str, Any], list[Checkpoint]]:
         """The same by a training of one's own."""
-        trainer = self.trainer
-        assert trainer is not None
+        own = self._own
+        assert own is not None
         data, made, stops = problem.removal.data, list[Checkpoint](), [state.epoch for state in self._kept]
-        spoil(model)
-        if stops and _resumes(trainer, self.epochs):
+        if stops:
+            assert self.epochs is not None
+            spoil(model)
+            trainer = own.resumable("method 'retrain' with checkpoints")
             *made, _ = train_through(trainer, model, data, None, [*stops, self.epochs])
+            refuse_spoilt(model, ERASED)
         else:
-            trainer(model, data)
-        refuse_spoilt(
-            model,
-            "trainer= is given a model whose weights were erased; it must draw them anew, e.g. by "
-            "reset_parameters(), and train that model in place (what it returns is ignored)",
-        )
-        return {"trainer": getattr(trainer, "__qualname__", type(trainer).__name__)}, made
+            own.train(model, data, self.epochs)
+        return {"trainer": own.name}, made
 
     @property
     def _kept(self) -> tuple[Checkpoint, ...]:
         """Those of the states there were in whose place new ones are kept."""
-        if self.disturbed or (self.trainer is not None and not _resumes(self.trainer, self.epochs)):
+        own, epochs = self._own, self.epochs
+        if self.disturbed or epochs is None or (own is not None and not own.resumes(epochs)):
             return ()
-        return tuple(state for state in in_order(self.checkpoints) if state.epoch < self.epochs)
+        return tuple(state for state in in_order(self.checkpoints) if state.epoch < epochs)
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes an epoch, and a polish where there was one; what a trainer of one's own takes is not known."""
+        self.check()
         if self.certify is not None and self.trainer is None:
             certifiable(problem.remaining)
             return Expected("minimise the perturbed objective from zero", checkpoints=(), anew=True)
         model = one_model(problem, self.trainer)
         if self.trainer is not None:
             return Expected("train from scratch by trainer=", checkpoints=self._kept, anew=True)
+        assert self.epochs is not None
         with seeded(problem.seed, problem.meter.device):
             reinitialise(model)
         passes, polishes = 2 * (self.epochs + (len(self._kept) if is_traced(self._kept) else 0)), self.forgettable
@@ -152,17 +161,11 @@ class Retrain(Method):
         return cls(**given)
 
 
-def _resumes(trainer: Callable[..., object], epochs: int) -> TypeGuard[Trainer]:
-    """Whether one's own training is a :class:`Trainer`, which can stop and go on, by the arguments it takes."""
-    try:
-        taken = [p for p in signature(trainer).parameters.values() if p.kind in BY_PLACE]
-    except (TypeError, ValueError):  # written in another language
-        return False
-    if len(taken) < 4:
-        return False
-    start, until = taken[2:4]
-    named = (start.name, until.name) == ("start", "until") and until.default == epochs
-    return named or until.default is Parameter.empty
+def check_schedule(epochs: object, lr: object) -> None:
+    """Epochs and learning rate, where they are given, are positive."""
+    whole = epochs is None or (type(epochs) is int and epochs >= 1)
+    if not whole or not (lr is None or (isinstance(lr, int | float) and 0 < lr < math.inf)):
+        raise MethodError(f"epochs must be a whole number of at least 1 and lr positive, got {epochs!r} and {lr!r}")
 
 
 def one_model(problem: Problem, trainer: object) -> nn.Module:

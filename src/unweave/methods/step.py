@@ -244,9 +244,10 @@ def keeps_promise(problem: Problem, step: Step, change: float, moved: float | No
         change: By how much it changed its objective.
         moved: By how much it moved the outputs (mean KL), where that is known.
     """
-    # For class probabilities the Gauss-Newton matrix is the Fisher information, so it predicts the mean KL.
+    # For cross-entropy the Gauss-Newton matrix is the Fisher information, so it predicts the mean KL.
+    fisher = problem.remaining.loss.fisher
     decay = float((problem.remaining.mu * step.x) @ step.x)
-    predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
+    predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.mass
     return change <= TUNING.damping.kept * step.promised and (
-        moved is None or moved <= TUNING.damping.stretch * predicted
+        not fisher or moved is None or moved <= TUNING.damping.stretch * predicted
     )

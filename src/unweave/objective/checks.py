@@ -11,7 +11,7 @@ from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph.edit import MASKS
 from unweave.graph.region import Region
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.losses import Loss
 
 __all__ = [
     "changed_outside",
@@ -85,17 +85,17 @@ def _first_not_finite(value: Tensor) -> int | None:
 
 
 def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
-    """Training labels that the loss can take. Only the default loss knows what a label is."""
-    if loss is not cross_entropy:
+    """Training labels that the loss can take; only a loss of classes knows what a label is."""
+    if not loss.classes:
         return
     labels = data.y
     if labels.dtype != torch.long or labels.dim() != 1:
         raise DataError(
-            f"cross-entropy needs data.y as int64 class numbers of shape [nodes], got {labels.dtype} of shape "
+            f"{loss.name} needs data.y as int64 class numbers of shape [nodes], got {labels.dtype} of shape "
             f"{tuple(labels.shape)}; for other targets pass loss=, e.g. unweave.objective.losses.binary_cross_entropy"
         )
     if outputs.dim() != 2:
-        raise ModelError(f"the model must give [nodes, classes] for cross-entropy, got shape {tuple(outputs.shape)}")
+        raise ModelError(f"the model must give [nodes, classes] for {loss.name}, got shape {tuple(outputs.shape)}")
     used = labels[data.train_mask]
     low, high = int(used.min()), int(used.max())
     if low < 0 or high >= outputs.size(1):
@@ -182,7 +182,7 @@ def check_classes(before: Data, after: Data, loss: Loss, allowed: bool) -> None:
             "the request takes every training node, so no model remains that retraining could give; "
             "delete the model instead"
         )
-    if allowed or loss is not cross_entropy:
+    if allowed or not loss.classes:
         return
     lost = set(before.y[before.train_mask].tolist()) - set(after.y[after.train_mask].tolist())
     if lost:

@@ -18,6 +18,7 @@ from unweave.errors import ModelError
 from unweave.objective.parameters import trained, unflatten
 
 __all__ = [
+    "AnyDecay",
     "EntryDecay",
     "WeightDecay",
     "as_weight_decay",
@@ -65,7 +66,11 @@ WeightDecay = float | Mapping[str, float] | EntryDecay
 for each entry. Public entries take a torch optimiser as well (:func:`as_weight_decay`)."""
 
 
-def as_weight_decay(weight_decay: WeightDecay | torch.optim.Optimizer, model: nn.Module) -> WeightDecay:
+AnyDecay = WeightDecay | torch.optim.Optimizer
+"""What public entries take as ``weight_decay=``."""
+
+
+def as_weight_decay(weight_decay: AnyDecay, model: nn.Module) -> WeightDecay:
     """What the user gave, checked and as a value that can be kept: an optimiser is asked for what it did.
 
     The translation of AdamW is exact where training ended with gradients that average to nothing and with v̂ settled;

@@ -1,9 +1,10 @@
 """The training objective as a function of a flat parameter vector.
 
-    L(θ) = Σ_{i∈D} ℓ(f_G(i; θ), y_i) + ½ Σ_k μ_k θ_k²,     μ_k = w_k · |D|
+    L(θ) = Σ_{i∈D} ℓ(f_G(i; θ), y_i) + ½ Σ_k μ_k θ_k²,     μ_k = w_k · m
 
-``w`` is the ``weight_decay`` of an optimiser that minimises the *mean* loss, so that L is |D| times
-what was trained. Everything is evaluated in eval mode: dropout off, BatchNorm with its running statistics.
+``w`` is the ``weight_decay`` of an optimiser that minimises the *mean* loss (:mod:`unweave.objective.decay`) and m what
+that mean divides by, |D| or the sum of class weights, so that L is m times what was trained. Everything is evaluated in
+eval mode: dropout off, BatchNorm with its running statistics.
 """
 
 import inspect
@@ -22,25 +23,12 @@ from unweave._core.memo import remembered
 from unweave.errors import DataError, ModelError
 from unweave.graph.removal import remove
 from unweave.models.sweep import sweep_of
-from unweave.objective.decay import WeightDecay, decay_vector
-from unweave.objective.losses import Loss
-from unweave.objective.parameters import duplicate, flatten, load_flat, split, trained, unflatten
+from unweave.objective.losses import Loss, mean_of
+from unweave.objective.parameters import split, trained
 from unweave.objective.written_out import Sweeper, Swept
 from unweave.request import Request
 
-__all__ = [
-    "Forward",
-    "Objective",
-    "Point",
-    "WeightDecay",
-    "call",
-    "decay_vector",
-    "duplicate",
-    "flatten",
-    "load_flat",
-    "trained",
-    "unflatten",
-]
+__all__ = ["Forward", "Objective", "Point", "call"]
 
 Forward = Callable[[nn.Module, Data], Tensor]
 
@@ -78,7 +66,7 @@ class Objective:
         model: The module; its parameters give only shapes and order, their values come with each call.
         data: The graph.
         loss: Per-node loss.
-        decay: Weight decay per parameter (:func:`decay_vector`).
+        decay: Weight decay of each entry of θ (:func:`~unweave.objective.decay.decay_vector`).
         forward: How the module is called.
         meter: Where passes are counted.
     """
@@ -91,7 +79,8 @@ class Objective:
         self.forward = forward
         self.meter = meter
         self.nodes: Tensor = _where(data.train_mask)
-        self.mu: Tensor = decay * self.nodes.numel()
+        self.mass = loss.mass(self._targets)
+        self.mu: Tensor = decay * self.mass
         self._caller = _Caller(model, forward)
         self._shapes = {name: parameter.shape for name, parameter in trained(model).items()}
 
@@ -222,7 +211,7 @@ class Objective:
     def training_loss(self, model: nn.Module) -> Tensor:
         """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
         self.meter.passes += 2
-        return self.node_losses(self.forward(model, self.data)).mean()
+        return mean_of(self.node_losses(self.forward(model, self.data)), self.mass)
 
 
 class Point:

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.graph.edit import MASKS
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, call, flatten
+from unweave.objective.losses import Loss, cross_entropy, mean_of
+from unweave.objective.objective import Forward, call
+from unweave.objective.parameters import flatten
 
 __all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score", "score_outputs"]
 
@@ -59,12 +60,12 @@ def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
     scores: dict[str, float] = {}
     for name in MASKS:
         mask = data.get(name)
-        if mask is not None and loss is cross_entropy:
+        if mask is not None and loss.classes:
             mask = mask & (data.y >= 0)  # a hidden label cannot be scored
         if mask is None or not bool(mask.any()):
             continue
         part = name.removesuffix("_mask")
-        scores[f"{part}_loss"] = float(loss(outputs[mask], data.y[mask]).mean())
-        if loss is cross_entropy:
+        scores[f"{part}_loss"] = float(mean_of(loss(outputs[mask], data.y[mask]), loss.mass(data.y[mask])))
+        if loss.classes:
             scores[f"{part}_f1"] = micro_f1(outputs, data.y, mask)
     return scores

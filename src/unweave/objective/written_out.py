@@ -114,7 +114,7 @@ class _Recording:
             and mine.shapes == other.shapes
             and mine.nodes is other.nodes
             and mine.targets is other.targets
-            and mine.loss is other.loss
+            and mine.loss == other.loss
         )
 
     def on(self, matrix: Matrix) -> Function:

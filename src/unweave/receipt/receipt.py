@@ -201,8 +201,6 @@ class Receipt:
         return str(self.method["name"]) + (f" ({details})" if details else "")
 
     def _nearness(self) -> str:
-        if any("was assumed" in warning for warning in self.warnings):
-            return "retrained by an assumed recipe, see the warning"
         if self.nearness is not None or self.method["name"] == "retrain":
             return self.nearness or "this is the retrained model itself"
         if not self.verified:

@@ -10,7 +10,7 @@ from unweave.auditing.audit import Audit, audit_models
 from unweave.auditing.population import Upbringing
 from unweave.errors import ModelError, RequestError
 from unweave.graph.index import is_undirected
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
@@ -33,7 +33,7 @@ def audit(
     seed: int = 0,
     jobs: int = 1,
     cache: str | Path | None = None,
-    loss: Loss = cross_entropy,
+    loss: AnyLoss | None = None,
     forward: Forward = call,
     progress: Progress | None = None,
 ) -> Audit:
@@ -70,7 +70,7 @@ def audit(
     if isinstance(before, Run) and isinstance(after, Run):
         data = before.data if data is None else data
         training = training if training.known else before.training
-        if loss is not cross_entropy or forward is not call:
+        if loss is not None or forward is not call:
             raise ModelError("runs know their own loss and forward; leave loss= and forward= out")
         loss, forward = before.loss, before.forward
         receipts = _new_receipts(before, after)
@@ -92,7 +92,7 @@ def audit(
         new,
         data,
         request,
-        Upbringing(old, training, loss, forward),
+        Upbringing(old, training, as_loss(cross_entropy if loss is None else loss), forward),
         quick=quick,
         seed=seed,
         jobs=jobs,

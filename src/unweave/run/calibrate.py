@@ -18,14 +18,13 @@ from unweave.graph.index import distinct_edges, is_undirected
 from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import shape_of
-from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.request import ALL, KINDS, Request
 from unweave.run.forget import check_trainer
 from unweave.run.state import State, unlearn_state
 from unweave.run.verify import prepared_anew, served_best, verified
 from unweave.training.adam import Progress
-from unweave.training.checkpoints import Trainer
+from unweave.training.recipe import AnyTrainer
 from unweave.unlearning import Unlearned
 
 __all__ = ["DELETIONS", "LARGEST", "calibrate", "simulate"]
@@ -64,11 +63,14 @@ def calibrate(
     deletions: int = DELETIONS,
     *,
     seed: int | None = None,
-    trainer: Trainer | None = None,
+    trainer: AnyTrainer | str | None = None,
     progress: Progress | None = None,
     keep: Callable[[State], None] | None = None,
 ) -> State:
     """Measure every rung on simulated deletions; see :meth:`unweave.Run.calibrate`."""
+    if trainer is None:
+        state.training.require("a calibration, which compares with retrained models,")
+        trainer = state.training.resolve_trainer()
     state = verified(state, None) if state.prepared is not None else prepared_anew(state, None)
     parameters = tensor_digest(state.model.named_parameters())
     found = state.calibration if state.calibration is not None and state.calibration.parameters == parameters else None
@@ -106,11 +108,11 @@ def _check(state: State, deletions: int, seed: int) -> None:
         raise ModelError(f"deletions must be at least 1 and seed at least 0, got {deletions!r} and {seed!r}")
     if state.training.recipe is not None and state.training.recipe.certify is not None:
         raise MethodError("a certified model forgets by method='certified' alone, which needs no calibration")
-    if state.loss is not cross_entropy:
+    if not state.loss.classes:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
 
 
-def _measure(state: State, ready: Prepared, request: Request, trainer: Trainer | None) -> Deletion:
+def _measure(state: State, ready: Prepared, request: Request, trainer: AnyTrainer | str | None) -> Deletion:
     """Retrain without a request, then let every rung forget it."""
     start, data = perf_counter(), state.data
     shape = shape_of(
@@ -152,7 +154,7 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
     return gap(target, log_probabilities(done.model, reference.data, state.forward), kept)
 
 
-def _forget(state: State, request: Request, name: str, ready: Prepared, trainer: Trainer | None) -> Unlearned:
+def _forget(state: State, request: Request, name: str, ready: Prepared, trainer: AnyTrainer | str | None) -> Unlearned:
     # The yardstick is training alone, without what it costs to keep its states.
     states = () if name == RETRAIN else state.checkpoints
     how = Rung.of(name, Kept(ready, states, state.training.recipe, trainer))

@@ -22,7 +22,7 @@ from unweave.graph.edit import MASKS
 from unweave.graph.removal import remove
 from unweave.methods.ladder.calibration import Calibration
 from unweave.models import MODELS
-from unweave.objective.losses import Loss
+from unweave.objective.losses import AnyLoss, as_loss, known_loss
 from unweave.objective.objective import Forward
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
@@ -53,7 +53,7 @@ def files_of(state: State) -> dict[str, bytes]:
         },
         "training": state.training.to_dict(),
         "seed": state.seed,
-        "loss": _name(state.loss),
+        "loss": state.loss.settings,
     }
     split = {
         mask.removesuffix("_mask"): state.data[mask].nonzero().flatten().tolist()
@@ -85,7 +85,7 @@ def state_of(
     model: nn.Module | None,
     data: Data | None,
     root: str | Path | None,
-    loss: Loss,
+    loss: AnyLoss | None,
     forward: Forward,
 ) -> State:
     """The run in a folder; see :meth:`unweave.Run.open`."""
@@ -101,10 +101,12 @@ def state_of(
         states = read_checkpoints(files) if "checkpoints.json" in files else ()
         measured = files.get("calibration.json")
         calibration = None if measured is None else Calibration.from_json(measured)
+        told = config["loss"]
+        loss = known_loss(told) if loss is None else as_loss(loss)
     except (*MALFORMED, SafetensorError, RequestError, MethodError, ModelError) as error:
         raise RunError(f"{path} does not hold what a run holds: {error}") from error
-    if config["loss"] != _name(loss):
-        raise RunError(f"{path} was trained with the loss {config['loss']!r}; pass it as loss=")
+    if loss is None or loss.settings != told:
+        raise RunError(f"{path} was trained with the loss {told!r}; pass it as loss=")
     graph = _remaining(path, config["data"], requests, data, root)
     try:
         module.load_state_dict(load_tensors(files["weights.safetensors"]))
@@ -156,7 +158,3 @@ def _module(path: Path, known: dict[str, Any], given: nn.Module | None) -> nn.Mo
         raise RunError(f"{path} holds a model of your own ({known['name']}); pass one as model=")
     built: nn.Module = MODELS[known["name"]](**known["config"])
     return built
-
-
-def _name(loss: Loss) -> str:
-    return getattr(loss, "__name__", type(loss).__name__)

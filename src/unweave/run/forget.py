@@ -11,7 +11,9 @@ from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError
 from unweave.graph.view import GraphView
 from unweave.methods import Method
-from unweave.objective.objective import Objective, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.scores import score_outputs
 from unweave.request import Request

@@ -1,18 +1,15 @@
 """Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
-from torch_geometric.data import Data
 
 from unweave.errors import DataError, ModelError
 from unweave.graph.draw import draw
-from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.run.run import Run
+from unweave.training.recipe import AnyTrainer
 
 __all__ = ["Rehearsal", "rehearse"]
 
@@ -56,7 +53,7 @@ class Rehearsal:
 
 
 def rehearse(
-    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: Callable[[nn.Module, Data], object] | None = None
+    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: AnyTrainer | str | None = None
 ) -> Rehearsal:
     """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
 
@@ -73,10 +70,12 @@ def rehearse(
         raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}")
-    if run.loss is not cross_entropy:
+    if not run.loss.classes:
         raise ModelError(
             "only class probabilities can be compared in a rehearsal; retrain and compare outputs yourself"
         )
+    if trainer is None:
+        run.training.require("a rehearsal, which compares with a retrained model,")
     request = draw(forget, run.data, seed=seed)
     done = run.forget(request, allow_class_loss=True)
 

@@ -22,8 +22,8 @@ from unweave.errors import DataError, ModelError
 from unweave.methods import Method
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
-from unweave.objective.decay import WeightDecay, as_weight_decay
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
@@ -38,7 +38,7 @@ from unweave.run.store import at, save
 from unweave.run.stream import forget_all
 from unweave.run.verify import prepared_anew, verify
 from unweave.training.adam import Progress
-from unweave.training.checkpoints import Checkpoint, Trainer
+from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import AnyTrainer, Recipe, Training
 
 __all__ = ["Run"]
@@ -76,8 +76,8 @@ class Run:
         model: nn.Module,
         data: Data,
         *,
-        weight_decay: WeightDecay | torch.optim.Optimizer | None = None,
-        loss: Loss = cross_entropy,
+        weight_decay: AnyDecay | None = None,
+        loss: AnyLoss = cross_entropy,
         forward: Forward = call,
         trainer: AnyTrainer | str | None = None,
         recipe: Recipe | None = None,
@@ -100,7 +100,7 @@ class Run:
             training=Training(as_weight_decay(weight_decay, model), recipe, trainer),
             metrics=dict(metrics),
             prepared=prepared,
-            loss=loss,
+            loss=as_loss(loss),
             forward=forward,
             checkpoints=tuple(checkpoints),
             seed=seed if recipe is None else recipe.seed,
@@ -305,7 +305,7 @@ class Run:
         deletions: int = DELETIONS,
         *,
         seed: int | None = None,
-        trainer: Trainer | None = None,
+        trainer: AnyTrainer | str | None = None,
         progress: Progress | None = None,
         keep: "Callable[[Run], None] | None" = None,
     ) -> "Run":
@@ -318,7 +318,8 @@ class Run:
         Args:
             deletions: How many in all; those that were measured before are not done again.
             seed: Of the deletions; that of those measured before, or 0, where none is given.
-            trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+            trainer: Your own training, instead of the recipe's or of the one the run knows; only a
+                :class:`~unweave.Trainer` serves to replay.
             progress: Called with (deletions done, deletions).
             keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
         """
@@ -379,7 +380,7 @@ class Run:
         model: nn.Module | None = None,
         data: Data | None = None,
         root: str | Path | None = None,
-        loss: Loss = cross_entropy,
+        loss: AnyLoss | None = None,
         forward: Forward = call,
     ) -> "Run":
         """Read a run that :meth:`save` wrote, checking every file.

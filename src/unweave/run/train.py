@@ -1,11 +1,11 @@
 """Train a model from scratch, and keep it with its graph and recipe."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.losses import AnyLoss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.run.run import Run
 from unweave.training.adam import Progress
@@ -21,11 +21,11 @@ def train(
     seed: int = 0,
     epochs: int = 100,
     lr: float = 0.01,
-    weight_decay: float | None = None,
+    weight_decay: float | Mapping[str, float] | None = None,
     forgettable: bool = False,
     checkpoints: Sequence[float] = (),
     certify: tuple[float, float] | None = None,
-    loss: Loss = cross_entropy,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     progress: Progress | None = None,
 ) -> Run:
@@ -40,7 +40,8 @@ def train(
         seed: Of the initial weights and of dropout.
         epochs: Full-batch epochs.
         lr: Learning rate.
-        weight_decay: Adam's weight decay; 1e-4 by default, 1e-3 for a certified model. For a forgettable model 1e-2,
+        weight_decay: Adam's weight decay, one number or by name of a parameter or module (``{"conv1": 5e-4}``; what is
+            not named has none); 1e-4 by default, 1e-3 for a certified model. For a forgettable model 1e-2,
             unless 3e-2, 3e-3 or 1e-3 does clearly better on the validation nodes.
         forgettable: Go on to a minimum of the objective, so that the model can forget almost as if retrained.
         checkpoints: Shares of the training that ``replay`` may be asked to do again, e.g. ``(0.05, 0.1, 0.2)``: the run

@@ -8,7 +8,9 @@ from unweave.curvature.prepared import Prepared, prepare
 from unweave.errors import MethodError, RunError
 from unweave.methods.deferred import settle
 from unweave.methods.ladder.calibration import Calibration
-from unweave.objective.objective import Objective, decay_vector, flatten
+from unweave.objective.decay import decay_vector
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import score
 from unweave.run.state import State
 

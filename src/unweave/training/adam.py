@@ -15,11 +15,11 @@ from torch_geometric.data import Data
 from unweave._core.cost import Meter
 from unweave.errors import DivergenceError, MethodError, ModelError
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective, trained
+from unweave.objective.objective import Forward, Objective
+from unweave.objective.parameters import trained
 from unweave.training.checkpoints import Checkpoint
-from unweave.training.recipe import Recipe
 
-__all__ = ["Adam", "Progress", "Recipe", "fit", "reinitialise", "seeded"]
+__all__ = ["Adam", "Progress", "fit", "reinitialise", "seeded"]
 
 Progress = Callable[[int, int], None]
 

@@ -13,13 +13,16 @@ from unweave.certificate.release import certifiable, release
 from unweave.curvature.prepared import Prepared, check_calls, prepare_objective
 from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, call, decay_vector, flatten, load_flat
+from unweave.objective.decay import decay_vector
+from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import score
-from unweave.training.adam import Adam, Progress, Recipe, reinitialise, seeded
+from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.path import traced, walkable
 from unweave.training.polish import polish_objective, refuse_no_decay
+from unweave.training.recipe import Recipe
 
 __all__ = ["CERTIFIED_DECAY", "FORGETTABLE_DECAY", "ORDINARY_DECAY", "OTHER_DECAYS", "Trained", "train_model"]
 
@@ -65,16 +68,17 @@ def train_model(
     seed: int = 0,
     epochs: int = 100,
     lr: float = 0.01,
-    weight_decay: float | None = None,
+    weight_decay: float | Mapping[str, float] | None = None,
     forgettable: bool = False,
     checkpoints: Sequence[float] = (),
     certify: tuple[float, float] | None = None,
-    loss: Loss = cross_entropy,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
     _check_shares(checkpoints)
+    loss = as_loss(loss)
     check_data(data)
     check_model(model, data, trained=False)
     if certify is not None and forgettable:
@@ -166,7 +170,7 @@ def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: 
 
 def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:
     """The usual decay, or the best one where validation nodes show that it is clearly better."""
-    if loss is not cross_entropy or data.get("val_mask") is None:
+    if not loss.classes or data.get("val_mask") is None:
         return FORGETTABLE_DECAY
     known = int((data.val_mask & (data.y >= 0)).sum())
     if not known:

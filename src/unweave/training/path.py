@@ -11,8 +11,10 @@ from torch_geometric.data import Data
 
 from unweave.curvature.prepared import checked_objective
 from unweave.errors import MethodError
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, WeightDecay, call, duplicate, trained
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import duplicate, trained
 from unweave.objective.running_stats import running
 from unweave.training.checkpoints import Checkpoint, in_order
 
@@ -41,8 +43,8 @@ def trace_path(
     model: nn.Module,
     data: Data,
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
 ) -> tuple[Checkpoint, ...]:
     """Checkpoints of a training of one's own with what ``retrace`` needs beside them: one gradient for each.
@@ -60,7 +62,8 @@ def trace_path(
     """
     if not walkable(model):
         raise MethodError(NOT_WALKABLE)
-    objective = checked_objective(duplicate(model), data, weight_decay, loss, forward)
+    decay = as_weight_decay(weight_decay, model)
+    objective = checked_objective(duplicate(model), data, decay, as_loss(loss), forward)
     return traced(in_order(checkpoints), objective)
 
 
@@ -98,7 +101,7 @@ def weights_at(state: Checkpoint, model: nn.Module) -> Tensor:
 def pull_at(state: Checkpoint, objective: Objective, away: Tensor | float = 0.0) -> Tensor:
     """∇(L/n) in a state, or some way from it."""
     theta = weights_at(state, objective.model) + away
-    return objective.evaluate(theta)[1] / objective.nodes.numel()
+    return objective.evaluate(theta)[1] / objective.mass
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from unweave.curvature.prepared import Prepared, checked_objective, prepare_obje
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import krylov, minimise, random_like
 from unweave.errors import ModelError
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, WeightDecay, call, flatten, load_flat
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.running_stats import refresh
 from unweave.objective.scores import score
 from unweave.training.adam import Progress
@@ -49,8 +51,8 @@ def polish(
     model: nn.Module,
     data: Data,
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     evaluations: int = TUNING.polish.evaluations,
     progress: Progress | None = None,
@@ -67,7 +69,8 @@ def polish(
         progress: Called with (evaluations done, evaluations).
     """
     own = copy.deepcopy(model)
-    objective = checked_objective(own, data, weight_decay, loss, forward)
+    loss = as_loss(loss)
+    objective = checked_objective(own, data, as_weight_decay(weight_decay, model), loss, forward)
     refuse_no_decay(objective)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))

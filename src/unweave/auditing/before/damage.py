@@ -34,8 +34,8 @@ from unweave.errors import DataError, EmptyRequestError, ModelError, SolverError
 from unweave.graph.edit import mask_of
 from unweave.graph.removal import Removal, remove
 from unweave.methods.deferred import cautious_damping
-from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, Point, flatten
+from unweave.objective.objective import Objective, Point
+from unweave.objective.parameters import flatten
 from unweave.request import Request
 
 __all__ = ["OTHERS", "VALIDATION", "Damage", "Probe"]
@@ -82,7 +82,7 @@ class Probe:
         self.objective, self.prepared = objective, prepared
         self.data, self.theta = objective.data, flatten(objective.model)
         held = self.data.get("val_mask")
-        if held is not None and objective.loss is cross_entropy:
+        if held is not None and objective.loss.classes:
             held = held & (self.data.y >= 0)  # a hidden label tells nothing
         if held is None or not bool(held.any()):
             raise DataError(
@@ -106,7 +106,7 @@ class Probe:
     def _watch_others(self) -> None:
         """Watch the nodes that are neither trained nor validated on, with the class that the model gives them."""
         self._targets = self.data.y
-        if self.objective.loss is not cross_entropy:
+        if not self.objective.loss.classes:
             return
         others = ~self.data.train_mask & ~self.watched[VALIDATION] & (self.data.x != 0).any(dim=1)
         self._targets = torch.where(others, self._outputs.argmax(dim=-1), self.data.y)
@@ -161,7 +161,7 @@ class Probe:
             outputs = self._outputs_of(remaining)
         else:
             point = remaining.look(self.theta)
-            kept = remaining.nodes.numel() / self.objective.nodes.numel()
+            kept = remaining.mass / self.objective.mass
             steps = (self._directions @ (kept * self._first.gradient() - point.gradient()).double()).tolist()
             outputs = point.outputs
         found = {}

@@ -27,8 +27,10 @@ from unweave.errors import NoProgressError, RequestError, UnweaveError
 from unweave.graph.region import hops_from
 from unweave.methods.gif import GIF
 from unweave.methods.problem import Problem, meter_for, pose
-from unweave.objective.losses import Loss, binary_cross_entropy, cross_entropy
-from unweave.objective.objective import Forward, WeightDecay, call, trained, unflatten
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, call
+from unweave.objective.parameters import trained, unflatten
 from unweave.request import Request
 
 __all__ = ["PULLS", "RESISTANCES", "Explanation", "NodeForce", "explain"]
@@ -137,8 +139,8 @@ def explain(
     data: Data,
     request: Request,
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     damping: float | None = None,
     top: int = 5,
@@ -165,9 +167,10 @@ def explain(
     if not (isinstance(top, int) and top >= 1):
         raise UnweaveError(f"top must be a whole number of at least 1, got {top!r}")
     meter = meter_for(model, data, request)
+    loss, decay = as_loss(loss), as_weight_decay(weight_decay, model)
     with torch.enable_grad():
         problem, region, notes = pose(
-            model, data, request, weight_decay=weight_decay, loss=loss, forward=forward, meter=meter,
+            model, data, request, weight_decay=decay, loss=loss, forward=forward, meter=meter,
             allow_class_loss=True,
         )  # fmt: skip
         v = problem.forgotten_gradient
@@ -196,7 +199,7 @@ def explain(
             f"with damping {damping:.3g} no step is found, as the curvature is flat; give more damping"
         )
     hops = hops_from(data, touched, region.reach.flow)
-    labels = data.y if loss is cross_entropy else None
+    labels = data.y if loss.classes else None
     sides = {"touched": node_pulls * touched, "neighbourhood": node_pulls * ~touched, "nodes": node_resistances}
     warning = f"the step was solved only to a relative residual of {residual:.2g}; give more damping than {damping:.3g}"
     return Explanation(
@@ -207,7 +210,7 @@ def explain(
         parameters=_by_parameter(problem, x, steps),
         damping=damping,
         residual=residual,
-        unit="nats" if loss in (cross_entropy, binary_cross_entropy) else "of loss",
+        unit=loss.unit,
         node_pulls=node_pulls,
         node_resistances=node_resistances,
         warnings=(*notes, *([warning] if residual > 100 * _tolerance(v) else [])),

@@ -25,8 +25,10 @@ from unweave.errors import AbnormalRequestError, MethodError
 from unweave.graph.lookalikes import Resampler
 from unweave.graph.removal import remove
 from unweave.methods.problem import meter_for
-from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, WeightDecay, call, duplicate
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, call
+from unweave.objective.parameters import duplicate
 from unweave.request import Request
 
 __all__ = ["DRAWS", "RATE", "Effect", "Screening", "screen"]
@@ -142,8 +144,8 @@ def screen(
     data: Data,
     request: Request,
     *,
-    weight_decay: WeightDecay,
-    loss: Loss = cross_entropy,
+    weight_decay: AnyDecay,
+    loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     prepared: Prepared | None = None,
     seed: int = 0,
@@ -178,7 +180,8 @@ def screen(
     if prepared is not None and prepared.parameters != tensor_digest(own.named_parameters()):
         raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
     with torch.enable_grad(), meter.phase("screen"):
-        objective = checked_objective(own, data, weight_decay, loss, forward)
+        decay = as_weight_decay(weight_decay, model)
+        objective = checked_objective(own, data, decay, as_loss(loss), forward)
         objective.meter.passes += 2  # the checks call the model twice
         found = _compare(Probe(objective, prepared), request, seed, draws, rate)
     return replace(found, seconds=meter.seconds["screen"])

@@ -13,8 +13,9 @@ from unweave.graph.removal import remove
 from unweave.methods.baselines.eraser import Eraser, aggregation_weights
 from unweave.methods.registry import make
 from unweave.models.shards import Aggregation, Shards
+from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call, decay_vector
+from unweave.objective.objective import Objective, call
 from unweave.objective.scores import log_probabilities, micro_f1
 
 __all__ = ["EXPERIMENT", "reason"]

@@ -8,7 +8,7 @@ from unweave._core.cost import find_device
 from unweave.experiments.paper.results import BEFORE, Cell, Measured, Results
 from unweave.experiments.trial import OTHER_SEED, Setting, data_maker, model_maker
 from unweave.methods import Method
-from unweave.training.adam import Recipe
+from unweave.training.recipe import Recipe
 
 __all__ = [
     "FEW_SCALES",

@@ -25,8 +25,8 @@ from unweave.methods.base import Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.objective.checks import rounding
-from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, trained
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import trained
 
 __all__ = ["ClosedForm", "Softmax", "exact_hessian", "forgotten", "read_linear"]
 
@@ -170,8 +170,11 @@ def read_linear(objective: Objective, index: Tensor) -> Tensor:
 
 def _pose(problem: Problem) -> tuple[Tensor, Softmax, Softmax]:
     """Where W lies in θ, and the model on both graphs."""
-    if problem.original.loss is not cross_entropy:
-        raise ModelError("method 'closed-form' is for cross-entropy; use method='gif' for another loss")
+    if not problem.original.loss.plain:
+        raise ModelError(
+            f"method 'closed-form' is for cross-entropy without class weights or label smoothing, got the loss "
+            f"{problem.original.loss}; use method='gif' for another loss"
+        )
     layouts = _layouts(problem.original.model, problem.at_original.outputs.size(1))
     index, F0 = _read_either_way(problem.original, layouts)
     F1 = read_linear(problem.remaining, index)

@@ -1,9 +1,8 @@
 """GraphEraser (Chen et al., CCS'22): train on shards that never see each other, retrain those a request touches."""
 
 import copy
-import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -22,10 +21,13 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.baselines.partition import bekm, blpa
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
+from unweave.methods.retrain import check_schedule
 from unweave.models.shards import Aggregation, Shards
 from unweave.objective.losses import Loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, call, flatten
-from unweave.training.adam import Recipe, fit, reinitialise, seeded
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import flatten
+from unweave.training.adam import fit, reinitialise, seeded
+from unweave.training.recipe import Recipe
 
 __all__ = ["Eraser", "EraserBEKM", "EraserBLPA", "aggregation_weights"]
 
@@ -45,25 +47,35 @@ class Eraser(Method):
         shards: How many.
         aggregation: ``mean`` of the shards' probabilities, ``majority`` of their votes, or ``learned``: the weighted
             mean whose cross-entropy on the training nodes is the least, found anew after each request.
-        epochs: Epochs of full-batch Adam for each shard.
-        lr: Its learning rate.
+        epochs: Epochs of full-batch Adam for each shard; those of the recipe, where the method is given by name.
+        lr: Its learning rate; likewise.
     """
 
     local: ClassVar[bool] = False
-    retrains: ClassVar[bool] = True
     shards: int = 20
     aggregation: Aggregation = "mean"
-    epochs: int = 100
-    lr: float = 0.01
+    epochs: int | None = None
+    lr: float | None = None
 
     def __post_init__(self) -> None:
         if not (type(self.shards) is int and self.shards >= 1):
             raise MethodError(f"shards must be a whole number of at least 1, got {self.shards!r}")
         if self.aggregation not in get_args(Aggregation):
             raise MethodError(f"aggregation must be {', '.join(get_args(Aggregation))}, got {self.aggregation!r}")
-        numbers = type(self.epochs) is int and isinstance(self.lr, int | float)
-        if not (numbers and self.epochs >= 1 and 0 < self.lr < math.inf):
-            raise MethodError(f"epochs must be a whole number and lr positive, got {self.epochs!r} and {self.lr!r}")
+        check_schedule(self.epochs, self.lr)
+
+    def check(self) -> None:
+        """Refuse where nobody said how to train."""
+        self._schedule()
+
+    def _schedule(self) -> tuple[int, float]:
+        """Epochs and learning rate of a shard."""
+        if self.epochs is None or self.lr is None:
+            raise MethodError(
+                f"method {self.name!r} trains shards by full-batch Adam, and nobody said how; give "
+                "recipe=unweave.Recipe(…)"
+            )
+        return self.epochs, self.lr
 
     @abstractmethod
     def partition(self, whole: Objective, seed: int) -> NDArray[np.int64]:
@@ -84,6 +96,8 @@ class Eraser(Method):
             forward: How to call a sub-model, and as well the result.
         """
         self._check_loss(loss)
+        if (self.epochs, self.lr) == (None, None):
+            return replace(self, epochs=recipe.epochs, lr=recipe.lr).setup(model, data, recipe, loss, forward)
         if (self.epochs, self.lr) != (recipe.epochs, recipe.lr):
             raise MethodError(
                 f"shards trained for {recipe.epochs} epochs at lr={recipe.lr} cannot be retrained for {self.epochs} at "
@@ -101,6 +115,7 @@ class Eraser(Method):
 
     def forget(self, problem: Problem) -> Outcome:
         """Retrain the shards that held what was removed; the others stay as they are, bit by bit."""
+        epochs, lr = self._schedule()
         old, whole = self._sharded(problem), problem.remaining
         new = copy.deepcopy(old)
         new.members[problem.removal.nodes] = -1
@@ -114,8 +129,8 @@ class Eraser(Method):
                 "shards_retrained": len(touched),
                 "shards": self.shards,
                 "nodes_in_them": int(torch.isin(new.members, torch.tensor(touched).to(new.members)).sum()),
-                "epochs": self.epochs,
-                "lr": self.lr,
+                "epochs": epochs,
+                "lr": lr,
             },
             buffers=dict(new.named_buffers()),
             nearness=f"{len(touched)} of {self.shards} shards were retrained, the others never held what was removed: "
@@ -126,13 +141,14 @@ class Eraser(Method):
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes an epoch over each shard that held what is removed."""
+        epochs, _ = self._schedule()
         members = self._sharded(problem).members.clone()
         touched = _touched(members, problem.removal)
         members[problem.removal.nodes] = -1
         share = int(torch.isin(members, torch.tensor(touched).to(members)).sum()) / members.numel()
         last = self.aggregation == "learned"
-        how = f"train {len(touched)} of {self.shards} shards from scratch for {self.epochs} epochs"
-        return Expected(how, last, 2 * self.epochs * share + last)
+        how = f"train {len(touched)} of {self.shards} shards from scratch for {epochs} epochs"
+        return Expected(how, last, 2 * epochs * share + last)
 
     def _sharded(self, problem: Problem) -> Shards:
         """The model, which must be one that this method set up, on this graph."""
@@ -155,6 +171,7 @@ class Eraser(Method):
 
     def _train(self, shards: Shards, number: int, whole: Objective, decay: Tensor, seed: int) -> None:
         """Train one sub-model in place, from scratch, on what the graph has of its shard."""
+        epochs, lr = self._schedule()
         model = shards.models[number]
         part = whole.data.subgraph(shards.members == number)
         objective = Objective(model, part, whole.loss, decay, whole.forward, Meter(whole.meter.device))
@@ -162,7 +179,7 @@ class Eraser(Method):
             reinitialise(model)
             try:
                 if objective.nodes.numel():
-                    fit(model, objective, lr=self.lr, epochs=self.epochs)
+                    fit(model, objective, lr=lr, epochs=epochs)
             except (RuntimeError, ValueError) as error:
                 raise ModelError(
                     f"the model cannot be trained on shard {number} alone, a graph of {part.num_nodes} nodes: {error}; "
@@ -171,7 +188,7 @@ class Eraser(Method):
         whole.meter.passes += objective.meter.passes * int(part.num_nodes) / int(whole.data.num_nodes)
 
     def _check_loss(self, loss: Loss) -> None:
-        if loss is not cross_entropy:
+        if not loss.classes:
             raise MethodError(
                 f"method {self.name!r} aggregates class probabilities, so it takes cross-entropy only; "
                 "use another method for other losses"
@@ -224,9 +241,8 @@ def aggregation_weights(shards: Shards, whole: Objective) -> Tensor:
     weights = alive.double() / alive.sum()
     if shards.aggregation == "learned":
         with torch.no_grad():
-            likelihood = torch.stack(
-                [-whole.loss(whole.forward(m, whole.data)[nodes].double(), whole.data.y[nodes]) for m in shards.models]
-            )
+            outputs = [whole.forward(model, whole.data)[nodes].double() for model in shards.models]
+            likelihood = torch.stack([-cross_entropy(each, whole.data.y[nodes]) for each in outputs])
         whole.meter.passes += 1
         weights[alive] = _learn(likelihood[alive], weights[alive])
     return weights

@@ -21,9 +21,9 @@ from unweave.objective.objective import Point
 from unweave.objective.running_stats import running
 from unweave.receipt.estimate import Estimate
 from unweave.receipt.receipt import Receipt
-from unweave.training.adam import Recipe
-from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at
+from unweave.training.checkpoints import Checkpoint, in_order, resume_at
 from unweave.training.path import is_traced
+from unweave.training.recipe import AnyTrainer, Recipe
 
 __all__ = ["Auto", "Choice", "read_share"]
 
@@ -97,7 +97,7 @@ class Auto(Method):
         checkpoints: States of training that can be replayed.
         receipts: Those of the requests that this model has forgotten already, oldest first.
         recipe: How the model was trained.
-        trainer: Your own training, instead of the recipe's: a :class:`~unweave.Trainer`.
+        trainer: Your own training, instead of the recipe's; only a :class:`~unweave.Trainer` serves to replay.
     """
 
     name: ClassVar[str] = "auto"
@@ -109,7 +109,7 @@ class Auto(Method):
     checkpoints: Sequence[Checkpoint] = ()
     receipts: Sequence[Receipt] = ()
     recipe: Recipe | None = None
-    trainer: Trainer | None = None
+    trainer: AnyTrainer | str | None = None
 
     def __post_init__(self) -> None:
         for option in ("budget", "at_least"):
@@ -122,8 +122,9 @@ class Auto(Method):
                 raise MethodError(f"{option} must be an unweave {kind.__name__}, got {type(value).__name__}")
         if self.recipe is not None and self.recipe.certify is not None:
             raise MethodError("a certified model forgets by method='certified', which climbs to retraining by itself")
-        if self.trainer is not None and self.recipe is None:
-            raise MethodError("trainer= needs recipe= beside it: its epochs and weight decay are those of the training")
+        own = self._kept.own
+        if own is not None and not own.whole and self.recipe is None:
+            raise MethodError("trainer= has to be told when to stop; give recipe= with the epochs of the training")
         in_order(self.checkpoints)
         if self.calibration is not None and not self.calibration.told:
             object.__setattr__(self, "calibration", None)  # no deletion had a gap: nothing was learnt
@@ -253,14 +254,14 @@ class Auto(Method):
 
     def _passes(self, rung: str) -> float | None:
         """What a rung costs by the passes that are known beforehand; ``None`` without a recipe to compare with."""
+        if rung == RETRAIN:
+            return 1.0
         if self.recipe is None:
             return None
         epochs = self.recipe.epochs
         whole = 2 * (epochs + (TUNING.polish.evaluations if self.recipe.forgettable else 0))
         method, options = parse(rung)
         rest = 2 if self.prepared is not None else 7
-        if method == RETRAIN:
-            return 1.0
         if method in ("replay", "retrace"):
             again = options["end" if method == "retrace" else "share"] * epochs
             again += TUNING.polish.evaluations if self.recipe.forgettable else 0

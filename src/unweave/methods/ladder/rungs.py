@@ -10,9 +10,10 @@ from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.ladder.calibration import LONGEST, Calibration, is_damped
 from unweave.methods.problem import Problem
 from unweave.methods.registry import make, parse
-from unweave.training.adam import Recipe
-from unweave.training.checkpoints import Checkpoint, Trainer, in_order
+from unweave.training.checkpoints import Checkpoint, in_order
 from unweave.training.path import is_traced
+from unweave.training.recipe import AnyTrainer, Recipe
+from unweave.training.trainer import Own, as_trainer
 
 __all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
 
@@ -33,7 +34,12 @@ class Kept:
     prepared: Prepared | None = None
     checkpoints: Sequence[Checkpoint] = ()
     recipe: Recipe | None = None
-    trainer: Trainer | None = None
+    trainer: AnyTrainer | str | None = None
+
+    @property
+    def own(self) -> Own | None:
+        """One's own training, by the arguments it takes."""
+        return None if self.trainer is None else as_trainer(self.trainer)
 
     def serving(self, rung: str, known: Calibration | None) -> "Kept":
         """What a rung is given. What calibration raised the damping by is for influence steps alone."""
@@ -73,7 +79,7 @@ class Rung(Method):
             options["checkpoints"] = kept.checkpoints
             if kept.trainer is not None:
                 options["trainer"] = kept.trainer
-        if kept.trainer is not None and method == RETRAIN:
+        if kept.own is not None and kept.own.states and method == RETRAIN:
             method, options = "replay", {"share": 1, **options}
         return cls(make(method, options, kept.recipe), kept.prepared)
 
@@ -85,13 +91,14 @@ def rungs_of(kept: Kept) -> tuple[str, ...]:
         found = ["gif(steps=1)", "gif"]
     if kept.prepared is not None and kept.prepared.at_minimum:
         found.append(LONGEST)  # beyond the 15 steps at which gif stops by itself
+    own = kept.own
     if kept.recipe is None:
-        return tuple(found)
+        return (*found, RETRAIN) if own is not None and own.whole else tuple(found)
     epochs = kept.recipe.epochs
     found += [
         f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in TUNING.ladder.finetunes})
     ]
-    states = [state for state in in_order(kept.checkpoints)[::-1] if state.epoch > 0]
+    states = [state for state in in_order(kept.checkpoints)[::-1] if state.epoch > 0 and (own is None or own.states)]
     shares = [1 - state.epoch / epochs for state in states]
     walks = kept.prepared is not None and not kept.prepared.at_minimum and is_traced(states) and len(states) > 1
     found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= TUNING.ladder.replayed]

@@ -79,7 +79,8 @@ class Blocks(Objective):
         trained = view.in_training(everyone)
         self.nodes, self._others = everyone[trained], everyone[~trained]
         self._targets = view.base.y[self.nodes]
-        self.mu = decay * self.nodes.numel()
+        self.mass = loss.mass(self._targets)
+        self.mu = decay * self.mass
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
         self._sizes: dict[str, int] = {} if sizes is None else sizes

@@ -12,8 +12,9 @@ from unweave._core.cost import Meter
 from unweave._core.memory import check_memory
 from unweave.graph.view import GraphView
 from unweave.objective.checks import check_data, check_model
+from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, WeightDecay, decay_vector
+from unweave.objective.objective import Forward
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.localising import find_locality_in_parts
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave._core.digest import document_digest, graph_digest, tensor_digest
+from unweave._core.digest import canonical_json, document_digest, graph_digest, tensor_digest
 from unweave.errors import (
     ClassLossError,
     DivergenceError,
@@ -23,7 +23,7 @@ from unweave.graph.removal import Removal
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 from unweave.objective.decay import decays_in
-from unweave.objective.losses import Loss, cross_entropy
+from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective
 
 __all__ = ["Locality", "Pull", "counted", "local_pull", "setting_of"]
@@ -41,6 +41,7 @@ class Locality:
         reach: The message-passing steps of the model.
         border: How the rim of a halo comes to its degrees.
         training_nodes: How many there are.
+        mass: What their mean loss divides by.
         classes: Training nodes of each class, for class labels.
         setting: Names of loss and forward, the weight decay of each parameter, and a digest of the model's buffers.
         refusal: Why no request can be carried out on a part of the graph, where none can.
@@ -51,6 +52,7 @@ class Locality:
     reach: Reach
     border: Border
     training_nodes: int
+    mass: float
     classes: Mapping[str, int]
     setting: Mapping[str, str]
     refusal: str | None = None
@@ -74,7 +76,7 @@ class Locality:
 
     def knows(self, data: Data | GraphView, loss: Loss, forward: Forward) -> bool:
         """Whether these are the graph, of the same untouched tensors, and the functions this was found with."""
-        same = self.functions is not None and self.functions[0] is loss and self.functions[1] is forward
+        same = self.functions is not None and self.functions[0] == loss and self.functions[1] is forward
         if not same or self.graph is None or not self.graph.untouched:
             return False
         return self.graph.holds(data) if isinstance(data, Data) else data is self.graph
@@ -98,7 +100,7 @@ class Locality:
         """The loss, weight decay and forward are those that were prepared with; by name where they were read."""
         if self.functions is not None:
             for key, known, given in zip(("loss", "forward"), self.functions, (loss, forward), strict=True):
-                if known is not given:
+                if known != given:
                     raise MethodError(
                         f"{key}= is not what it was when prepared= was made; give the same, or prepare anew"
                     )
@@ -125,7 +127,8 @@ class Locality:
                 "if that is meant, say so with allow_class_loss=True (--allow-class-loss)"
             )
         classes = {label: count for label, count in classes.items() if count}
-        return replace(self, graph=after, training_nodes=self.training_nodes - gone.numel(), classes=classes)
+        mass = self.mass - loss.mass(self.graph.base.y[gone])
+        return replace(self, graph=after, training_nodes=self.training_nodes - gone.numel(), mass=mass, classes=classes)
 
 
 @dataclass(frozen=True)
@@ -194,17 +197,17 @@ def local_pull(
         )
     if float(v.norm()) <= 10 * torch.finfo(v.dtype).eps * float(gradients[0].norm()):
         v = torch.zeros_like(v)
-    v = v + (before.training_nodes - after.training_nodes) * decay * theta
+    v = v + (before.mass - after.mass) * decay * theta
     return Pull(v, region.nodes, region.sizes, int(old.in_training(region.nodes).sum()), part)
 
 
 def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:
-    """Training nodes, in all and of each class."""
+    """Training nodes, in all and of each class, and what their mean loss divides by."""
     classes: dict[str, int] = {}
-    if loss is cross_entropy:
+    if loss.classes:
         known, numbers = torch.unique(labels, return_counts=True)
         classes = {str(label): number for label, number in zip(known.tolist(), numbers.tolist(), strict=True)}
-    return {"training_nodes": labels.size(0), "classes": classes}
+    return {"training_nodes": labels.size(0), "mass": loss.mass(labels), "classes": classes}
 
 
 def setting_of(model: nn.Module, loss: Loss, decay: list[float | str], forward: Forward) -> dict[str, str]:
@@ -217,7 +220,7 @@ def setting_of(model: nn.Module, loss: Loss, decay: list[float | str], forward: 
         forward: How the module is called.
     """
     return {
-        "loss": _name(loss),
+        "loss": canonical_json({**loss.settings, "function": _name(loss.function)}),
         "forward": _name(forward),
         "weight_decay": str(decay),
         "buffers": tensor_digest(model.named_buffers()),
