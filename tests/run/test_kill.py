@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,13 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def whole(path: Path, scene: Scene) -> str:
-    """Which of the two runs is there, whole; nothing else lies beside it once it was opened."""
+    """Which of the two runs is there, whole; who opens it changes nothing, who writes next clears what was left."""
+    beside = sorted(p.name for p in path.parent.iterdir())
     found = flatten(opened(path).verify().model)
+    assert sorted(p.name for p in path.parent.iterdir()) == beside
+    folder.recover_folder(path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert torch.equal(flatten(opened(path).model), found)
     (name,) = [run.name for run in (scene.old, scene.new) if torch.equal(flatten(opened(run).model), found)]
     return name
 
@@ -108,6 +113,7 @@ def test_killed_at_every_point_of_a_first_write(scene: Scene) -> None:
             continue
         with pytest.raises(uw.RunError, match="is not a run"):
             opened(path)
+        folder.recover_folder(path)
         assert not list(path.parent.iterdir()), "what was left is gone"
 
 
@@ -133,16 +139,20 @@ def test_a_killed_command_can_be_given_again(scene: Scene) -> None:
 
 
 def test_what_a_living_process_writes_is_left_alone(scene: Scene, tmp_path: Path) -> None:
-    old = scene.old
     path = tmp_path / "run"
-    shutil.copytree(old, path)
-    work = folder._workshop(path)
-    with folder._held(work) as alone:
-        assert alone
+    shutil.copytree(scene.old, path)
+    work = tmp_path / ".run.unweave-12345678"
+    run = opened(path)
+    other = threading.Thread(target=lambda: run.save(path, overwrite=True))
+    with folder.locked(path):
+        work.mkdir()
+        other.start()
         opened(path)
+        other.join(0.1)
+        assert other.is_alive(), "it waits"
         assert work.exists(), "its writer is at work"
-    opened(path)
-    assert not work.exists(), "its writer is gone"
+    other.join()
+    assert [p.name for p in tmp_path.iterdir()] == ["run"], "its writer is gone, and the next one has cleared up"
 
 
 def test_other_folders_beside_a_run_are_left_alone(scene: Scene, tmp_path: Path) -> None:
@@ -160,10 +170,10 @@ def test_other_folders_beside_a_run_are_left_alone(scene: Scene, tmp_path: Path)
 def test_a_run_that_was_deleted_does_not_come_back(scene: Scene, tmp_path: Path) -> None:
     """Killed while the old run was deleted, and the new one deleted by hand: what is left of the old is no run."""
     old = scene.old
-    work = folder._workshop(tmp_path / "run")
-    shutil.copytree(old, work / "old")
+    shutil.copytree(old, tmp_path / ".run.unweave-12345678" / "old")
     with pytest.raises(uw.RunError, match="not a run"):
         opened(tmp_path / "run")
+    folder.recover_folder(tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 

@@ -13,7 +13,7 @@ import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.objective.parameters import flatten
 from unweave.receipt.traces import BEFORE, STATES, UNPURGED
-from unweave.run.folder import PARTS, STATE
+from unweave.run.manifest import PARTS, STATE
 from unweave.run.state import State
 from unweave.testing import small_graph
 
@@ -122,7 +122,7 @@ def noninterfering(purge: bool, path: Path) -> list[str]:
 
 def test_after_a_purge_no_file_depends_on_what_was_removed(tmp_path: Path) -> None:
     """Retraining leaves no trace in the model; then all files but the record must be the same, whatever was removed."""
-    assert noninterfering(True, tmp_path / "a") == ["manifest.json", "receipts/0001.json"]
+    assert noninterfering(True, tmp_path / "a") == ["manifest.json", "receipts.jsonl", "requests.jsonl"]
     assert "prepared.safetensors" in noninterfering(False, tmp_path / "b"), "without a purge they differ"
 
 
@@ -219,12 +219,12 @@ def test_purge_on_the_command_line(folder: Path) -> None:
         "Rewritten  the prepared state (prepared.safetensors, prepared.json): computed anew",
         f"the run before ({folder / 'a'}): it has the old model",
         "the data set demo (where it is stored)",
-        "the request (receipts/0001.json)",
+        "the request (receipts.jsonl, line 1)",
     ):
         assert words in done.stdout
         assert words in unweave("show", folder / "b").stdout
     told = json.loads(unweave(*how, folder / "c", "--json").stdout)["receipt"]["remembers"]
-    assert {"what": "the request", "where": "receipts/0001.json", "state": "kept"}.items() <= told[-1].items()
+    assert {"what": "the request", "where": "receipts.jsonl, line 1", "state": "kept"}.items() <= told[-1].items()
     assert {p.name for p in folder.iterdir()} == {"a", "b", "c"}
 
 

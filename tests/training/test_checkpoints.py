@@ -14,14 +14,13 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
+from tests.sealing import reseal
 from unweave._core.cost import Meter
-from unweave._core.digest import document_digest
 from unweave._core.tuning import TUNING
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
-from unweave.run.folder import _sha
 from unweave.testing import small_graph
 from unweave.training.adam import Adam, seeded, spoil
 from unweave.training.checkpoints import read_checkpoints, train_through, write_checkpoints
@@ -272,12 +271,8 @@ def test_files_that_are_no_checkpoints_are_refused(
 ) -> None:
     """The digests are right, the files are not."""
     path = run.save(tmp_path / "a")
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest.pop("digest")
     if content is None:
         content = json.dumps(json.loads((path / name).read_bytes()) * 2).encode()
-    (path / name).write_bytes(content)
-    manifest["files"][name] = _sha(content)
-    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": document_digest(manifest)}))
+    reseal(path, {name: content})
     with pytest.raises(uw.RunError, match="does not hold what a run holds"):
         uw.Run.open(path)

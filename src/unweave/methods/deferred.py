@@ -14,6 +14,7 @@ remaining graph tells (:func:`settle`), for all the requests since the last one.
 """
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -139,12 +140,12 @@ def settle(
     model: nn.Module,
     data: Data,
     ready: Prepared,
-    receipts: tuple[Receipt, ...],
+    receipts: Sequence[Receipt],
     *,
     weight_decay: WeightDecay,
     loss: Loss,
     forward: Forward,
-) -> tuple[Prepared, tuple[Receipt, ...]]:
+) -> tuple[Prepared, Sequence[Receipt]]:
     """Evaluate the objective on the remaining graph, and complete the receipts of the requests that are pending.
 
     For n of them together the residual is ‖∇L'(θ̂) − ∇L0(θ0)‖ / ‖v₁ + … + vₙ‖ and the local change that of

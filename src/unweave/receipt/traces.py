@@ -112,7 +112,7 @@ def outside(name: str | None, receipt: int, run: str | None) -> list[Trace]:
     return [
         trace(BEFORE, run or "wherever it was saved", "kept", back),
         trace(f"the data set {name}" if name else "the graph", "where it is stored", "kept", data),
-        trace("the request", f"receipts/{receipt:04d}.json", "kept", "the record of what went, by its ids"),
+        trace("the request", f"receipts.jsonl, line {receipt}", "kept", "the record of what went, by its ids"),
     ]
 
 

@@ -102,7 +102,7 @@ def audit(
     )
 
 
-def _new_receipts(before: Run, after: Run) -> tuple[Receipt, ...]:
+def _new_receipts(before: Run, after: Run) -> Sequence[Receipt]:
     old = before.receipts
     if [r.request_digest for r in after.receipts[: len(old)]] != [r.request_digest for r in old]:
         raise RequestError("the second run does not go on from the first: its first receipts are others")

@@ -19,15 +19,15 @@ from unweave.curvature.prepared import Prepared
 from unweave.datasets import load
 from unweave.errors import MethodError, ModelError, RequestError, RunError
 from unweave.graph.edit import MASKS
+from unweave.graph.index import is_undirected
 from unweave.graph.removal import remove
 from unweave.methods.ladder.calibration import Calibration
 from unweave.models import MODELS
 from unweave.objective.losses import AnyLoss, as_loss, known_loss
 from unweave.objective.objective import Forward
-from unweave.receipt.receipt import Receipt
-from unweave.request import Request
 from unweave.run.folder import read_folder
-from unweave.run.state import State
+from unweave.run.receipts import Receipts
+from unweave.run.state import Origin, State
 from unweave.training.checkpoints import read_checkpoints, write_checkpoints
 from unweave.training.recipe import Training
 
@@ -37,7 +37,7 @@ MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def files_of(state: State) -> dict[str, bytes]:
-    """A run as files, by name."""
+    """A run as files, by name; its receipts are added to those that are there (:mod:`unweave.run.receipts`)."""
     name = next((key for key, cls in MODELS.items() if type(state.model) is cls), None)
     config = {
         "data": {
@@ -75,8 +75,6 @@ def files_of(state: State) -> dict[str, bytes]:
         files |= write_checkpoints(state.checkpoints)
     if state.calibration is not None:
         files["calibration.json"] = to_json(state.calibration.to_dict())
-    for number, receipt in enumerate(state.receipts, start=1):
-        files[f"receipts/{number:04d}.json"] = to_json(receipt.to_dict())
     return files
 
 
@@ -89,13 +87,12 @@ def state_of(
     forward: Forward,
 ) -> State:
     """The run in a folder; see :meth:`unweave.Run.open`."""
-    files = read_folder(path)
+    opened = read_folder(path)
+    files, receipts = opened.files, Receipts(opened.receipts)
     try:
         config, metrics = json.loads(files["config.json"]), json.loads(files["metrics.json"])
         decays = load_tensors(files["decay.safetensors"]) if "decay.safetensors" in files else None
         training, seed = Training.from_dict(config["training"], decays), int(config["seed"])
-        receipts = tuple(Receipt.from_json(files[n].decode()) for n in sorted(files) if n.startswith("receipts/"))
-        requests = [Request.from_dict(receipt.request) for receipt in receipts]
         module = _module(path, config["model"], model)
         prepared = Prepared.from_files(files) if "prepared.json" in files else None
         states = read_checkpoints(files) if "checkpoints.json" in files else ()
@@ -107,7 +104,7 @@ def state_of(
         raise RunError(f"{path} does not hold what a run holds: {error}") from error
     if loss is None or loss.settings != told:
         raise RunError(f"{path} was trained with the loss {told!r}; pass it as loss=")
-    graph = _remaining(path, config["data"], requests, data, root)
+    graph = _remaining(path, config["data"], receipts, data, root)
     try:
         module.load_state_dict(load_tensors(files["weights.safetensors"]))
     except (RuntimeError, SafetensorError) as error:
@@ -122,16 +119,16 @@ def state_of(
         loss=loss,
         forward=forward,
         checkpoints=states,
-        origin=(path, len(receipts)),
+        origin=Origin(path, len(receipts), opened.digest),
         calibration=calibration,
         seed=seed,
     )
 
 
 def _remaining(
-    path: Path, known: dict[str, Any], requests: list[Request], given: Data | None, root: str | Path | None
+    path: Path, known: dict[str, Any], receipts: Receipts, given: Data | None, root: str | Path | None
 ) -> Data:
-    """The graph as the run left it, from what is given or stored, with the requests carried out where they are not."""
+    """The graph as the run left it: what is given or stored, without all that the run's requests took, at once."""
     graph = given
     if graph is None:
         if known["name"] is None:
@@ -141,11 +138,13 @@ def _remaining(
         f"the graph is not the one that {path} was made with; give as data= the original graph, or the one that "
         "remained"
     )
-    for request in requests if graph_digest(graph) != known["digest"] else []:
-        try:
-            graph = remove(graph, request).data
-        except RequestError as error:
-            raise wrong from error
+    if graph_digest(graph) == known["digest"]:
+        return graph
+    try:
+        request = receipts.taken.as_request(undirected=is_undirected(graph))
+        graph = graph if request is None else remove(graph, request).data
+    except RequestError as error:
+        raise wrong from error
     if graph_digest(graph) != known["digest"]:
         raise wrong
     return graph

@@ -1,55 +1,82 @@
-"""The folder of a run: written whole or not at all, and every file known by its digest.
+"""The folder of a run: written whole or not at all, by one process at a time, and every file known by its digest.
 
-A folder is written in a workshop beside its place, ``.NAME.unweave-xxxxxxxx``, as ``new`` in it. Where there is one
-already, both change places in one step, or, where the system has no such step, the old one is moved to ``old`` of the
-workshop first. The workshop is deleted last. A process that is killed on the way leaves the old folder, the new one, or
-a workshop with both; whoever opens or writes the run next completes the move, and deletes every workshop that no living
-process holds the lock of.
+**Writing.** A folder is written in a workshop beside its place, ``.NAME.unweave-xxxxxxxx``, as ``new`` in it. Where
+there is one already, both change places in one step, or, where the system has no such step, the old one is moved to
+``old`` of the workshop first. The workshop is deleted last. All of it happens under the lock of the folder
+(:mod:`unweave.run.lock`), and only where what is replaced is what was opened: two processes that open a run, forget and
+save in its place never undo each other. Receipts are added to the file that is there, of which the new folder has
+another name, and no other byte of them is written again.
+
+**Being killed.** A process that is killed on the way leaves the old folder, the new one, or a workshop with both, of
+which the old one counts until the new one is in place. Whoever writes next puts it back where it has to, and deletes
+what was left.
+
+Reading, which disturbs nobody, is in :mod:`unweave.run.manifest`.
 """
 
 import ctypes
-import hashlib
-import json
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 from unweave._core.digest import document_digest, to_json
 from unweave.errors import RunError
-from unweave.receipt.traces import STATES
+from unweave.run.lock import lock_of, locked
+from unweave.run.log import INDEX, LINES, Extent, Log
+from unweave.run.manifest import FORMAT, Manifest, Opened, leftovers, read_folder, read_manifest, sha
 
-__all__ = ["check_folder", "read_folder", "recover_folder", "write_folder"]
-
-FORMAT = "unweave-run-1"
-STATE = tuple(name for part in STATES for name in part.files)
-PARTS = ("weights.safetensors", "config.json", "split.json", "metrics.json")
-DECAY = "decay.safetensors"
-"""The weight decay of each entry, where it is not one number or some by name."""
+__all__ = ["ANYTHING", "Expected", "Opened", "locked", "read_folder", "recover_folder", "write_folder"]
 
 
-def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files beside the folder's place, with a manifest of their digests, and move them there in one step."""
-    manifest: dict[str, Any] = {
-        "format": FORMAT,
-        "files": {name: _sha(text) for name, text in files.items()},
-    }
-    files = {**files, "manifest.json": to_json(manifest | {"digest": document_digest(manifest)})}
+class _Anything(Enum):
+    ANYTHING = "whatever is there"
+
+
+ANYTHING: Final = _Anything.ANYTHING
+Expected = str | Literal[_Anything.ANYTHING] | None
+"""What may be replaced: the run whose manifest has this digest, whatever is there, or (``None``) nothing."""
+
+_known: dict[Path, set[str | None]] = {}
+"""Digests of what this process wrote last, by place, and of what that replaced."""
+
+
+def write_folder(path: Path, files: Mapping[str, bytes], receipts: Log, expected: Expected) -> str:
+    """Write a run beside its place, with a manifest of the digests of its files, and move it there in one step.
+
+    Args:
+        path: The folder.
+        files: All files but manifest and receipts.
+        receipts: The receipts.
+        expected: What may be replaced.
+
+    Returns:
+        The digest of the manifest.
+
+    Raises:
+        RunError: Something else is there than expected, it holds files that are not of the run, or it cannot be
+            written. What was there is there still.
+    """
     path = path.resolve()  # what a link leads to is replaced, not the link
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        work = _workshop(path)
     except OSError as error:
         raise RunError(f"cannot write to {path.parent}: {error}") from error
-    with _held(work):
+    with locked(path):
+        _recover(path)
+        there = _there(path)
+        _compare(path, there, receipts, expected)
         try:
-            for name, content in files.items():
-                _write(work / "new" / name, content)
-            (work / "new").chmod(0o755)
+            work = Path(tempfile.mkdtemp(prefix=f".{path.name}.unweave-", dir=path.parent))
+        except OSError as error:
+            raise RunError(f"cannot write to {path.parent}: {error}") from error
+        try:
+            digest = _fill(work / "new", files, receipts, path, there)
+            _known[path] = {digest, None if there is None else there.digest}
             _move(work, path)
         except BaseException as error:
             with suppress(OSError):
@@ -63,99 +90,116 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
             raise RunError(
                 f"{path} was written, but what it replaced could not be deleted; delete {work}: {error}"
             ) from error
+    return digest
 
 
 def recover_folder(path: Path) -> None:
-    """Complete a move that a killed process left half done, and delete whatever else it left beside the folder."""
-    path = path.resolve()
-    ours = re.compile(rf"\.{re.escape(path.name)}\.unweave-[a-z0-9_]{{8}}")
-    with suppress(OSError):  # a place that cannot be read or written is for the caller to find out
-        for work in path.parent.iterdir():
-            if ours.fullmatch(work.name) and work.is_dir():
-                with _held(work) as alone, suppress(OSError):
-                    if alone:
-                        _finish(work, path)
+    """Put back what a killed process left half done, and delete whatever else it left beside the folder."""
+    if leftovers(path) or lock_of(path).exists():
+        with locked(path):
+            _recover(path.resolve())
 
 
-def check_folder(path: Path) -> None:
-    """Refuse what is not a run, or holds more than one: it is about to be replaced, and that would be lost."""
-    known = {"manifest.json", *_manifest(path)}
-    there = {str(found.relative_to(path)) for found in path.rglob("*") if not found.is_dir() or found.is_symlink()}
-    if others := sorted(there - known):
+def _recover(path: Path) -> None:
+    """The same for who holds the lock: nobody else can be at work in a workshop."""
+    for work in leftovers(path):
+        with suppress(OSError):
+            _finish(work, path)
+
+
+def _there(path: Path) -> Manifest | None:
+    """What is in the place of a run that is about to be written; what is no run, or more than one, is refused."""
+    if not os.path.lexists(path):
+        return None
+    found = read_manifest(path)
+    names = {str(name.relative_to(path)) for name in path.rglob("*") if not name.is_dir() or name.is_symlink()}
+    if others := sorted(names - found.names):
         raise RunError(
             f"{path} holds files that are not of the run ({', '.join(others[:3])}{', …' * (len(others) > 3)}), and "
             "would lose them when it is replaced; move them away, or choose another folder"
         )
+    return found
 
 
-def read_folder(path: Path) -> dict[str, bytes]:
-    """All files of a run, each checked against the manifest."""
-    recover_folder(path)
-    contents = {}
-    for name, expected in _manifest(path).items():
-        try:
-            if (path / name).is_symlink():
-                raise OSError("it is a link")
-            contents[name] = (path / name).read_bytes()
-        except OSError as error:
-            raise RunError(f"{path / name} is missing or cannot be read: {error}") from error
-        if _sha(contents[name]) != expected:
-            raise RunError(f"{path / name} has been truncated or edited: its digest does not match the manifest")
-    return contents
+def _compare(path: Path, there: Manifest | None, receipts: Log, expected: Expected) -> None:
+    """Refuse to replace another run than was expected."""
+    if there is None or there.digest == expected:
+        return
+    if expected is None:
+        raise RunError(f"{path} exists already; choose another folder, or ask to overwrite it")
+    ours = there.digest in _known.get(path, ())
+    if expected is ANYTHING:
+        if ours or path not in _known:
+            return
+    elif ours and receipts.begins_with(there.receipts):  # it was saved there since it was opened
+        return
+    raise RunError(
+        f"{path} has changed since it was last opened or written here: another process or another run has saved there. "
+        "Nothing was written, and nothing is lost. Open the run again and carry the requests out on that, or save this "
+        "one to another folder"
+    )
 
 
-def _manifest(path: Path) -> dict[str, str]:
-    """The digests of a run's files, by name; names other than a run's own are refused."""
+def _fill(new: Path, files: Mapping[str, bytes], receipts: Log, path: Path, there: Manifest | None) -> str:
+    """Write all files of a run to a new folder; the digest of its manifest."""
+    new.mkdir()
+    for name, content in files.items():
+        _write(new / name, content)
+    if len(receipts) and not _add(new, path, receipts, Extent() if there is None else there.receipts):
+        _append(new / LINES, 0, receipts.lines_from(0), new=True)
+        _append(new / INDEX, 0, [receipts.index_from(0)], new=True)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "files": {name: sha(content) for name, content in files.items()},
+        "receipts": receipts.extent.to_dict(),
+    }
+    digest = document_digest(manifest)
+    _write(new / "manifest.json", to_json(manifest | {"digest": digest}))
+    new.chmod(0o755)
+    return digest
+
+
+def _add(new: Path, path: Path, receipts: Log, known: Extent) -> bool:
+    """Add receipts to the files that are in place, of which the new folder has another name; whether that can be done.
+
+    What is in place does not change by it: its manifest says where its receipts end. Where such a file has a name
+    elsewhere, it is not this run's alone, and is copied.
+    """
+    if not known.count or not receipts.begins_with(known):
+        return False
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
-        digest = manifest.pop("digest")
-        files = dict(manifest["files"])
-        edited = digest != document_digest(manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunError(f"{path} is not a run: it has no manifest.json") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{path / 'manifest.json'} is truncated or edited: {error}") from error
-    if edited:
-        raise RunError(f"{path / 'manifest.json'} has been edited: its digest does not match")
-    if manifest.get("format") != FORMAT:
-        raise RunError(f"{path} has the format {manifest.get('format')!r}; this version reads {FORMAT!r}")
-    strange = [n for n in files if n not in (*PARTS, *STATE, DECAY) and not re.fullmatch(r"receipts/\d{4}\.json", n)]
-    missing = [n for n in PARTS if n not in files]
-    if strange or missing:
-        raise RunError(f"{path / 'manifest.json'} names {strange or 'too few files'}: this is not a run")
-    return files
+        for name in (LINES, INDEX):
+            if (path / name).lstat().st_nlink > 1:
+                return False
+        for name in (LINES, INDEX):
+            os.link(path / name, new / name, follow_symlinks=False)
+    except OSError:  # not every file system has links
+        for name in (LINES, INDEX):
+            (new / name).unlink(missing_ok=True)
+        return False
+    _append(new / LINES, known.bytes, receipts.lines_from(known.count))
+    _append(new / INDEX, known.index_bytes, [receipts.index_from(known.count)])
+    return True
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with path.open("wb") as stream:
-        stream.write(content)
+def _append(path: Path, at: int, content: Iterable[bytes], *, new: bool = False) -> None:
+    """Write to a file from some byte on; what was there is cut off."""
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if new else 0)
+    with open(os.open(path, flags, 0o644), "wb") as stream:
+        if os.fstat(stream.fileno()).st_size < at:
+            raise OSError(f"{path.name} is shorter than the manifest says")
+        stream.truncate(at)
+        stream.seek(at)
+        stream.writelines(content)
         stream.flush()
         os.fsync(stream.fileno())
 
 
-def _workshop(path: Path) -> Path:
-    """A new folder beside ``path`` to write in."""
-    return Path(tempfile.mkdtemp(prefix=f".{path.name}.unweave-", dir=path.parent))
-
-
-@contextmanager
-def _held(work: Path) -> Iterator[bool]:
-    """Hold the lock of a workshop within the block; whether nobody else does. It goes when its process does."""
-    try:
-        import fcntl  # noqa: PLC0415 (not on every platform)
-
-        lock = (work / "lock").open("w")
-    except (ImportError, OSError):
-        yield False
-        return
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _move(work: Path, path: Path) -> None:
@@ -164,7 +208,7 @@ def _move(work: Path, path: Path) -> None:
     if not path.exists():
         (work / "new").rename(path)
     elif not _exchange(work / "new", path):
-        path.rename(work / "old")  # until the next step there is no folder in place; _finish knows
+        path.rename(work / "old")  # until the next step there is no folder in place; readers and _finish know
         try:
             (work / "new").rename(path)
         except OSError:
@@ -182,9 +226,9 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _finish(work: Path, path: Path) -> None:
-    """Complete a move that stopped half-way, and delete the workshop."""
+    """Put the old folder back where a move stopped half-way, and delete the workshop."""
     if not path.exists() and (work / "old").exists() and (work / "new").exists():
-        (work / "new").rename(path)
+        (work / "old").rename(path)
         _sync(path.parent)
     shutil.rmtree(work)
 
@@ -197,7 +241,3 @@ def _sync(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -33,7 +33,7 @@ from unweave.run.forget import forget
 from unweave.run.plan import Plan, plan
 from unweave.run.purge import purge
 from unweave.run.screen import screen_state
-from unweave.run.state import State
+from unweave.run.state import Origin, State
 from unweave.run.store import at, save
 from unweave.run.stream import forget_all
 from unweave.run.verify import prepared_anew, verify
@@ -156,7 +156,7 @@ class Run:
         return self._state.metrics
 
     @property
-    def receipts(self) -> tuple[Receipt, ...]:
+    def receipts(self) -> Sequence[Receipt]:
         """One for each request carried out, oldest first."""
         return self._state.receipts
 
@@ -186,8 +186,8 @@ class Run:
         return self._state.calibration
 
     @property
-    def origin(self) -> tuple[Path, int] | None:
-        """The folder it was opened from, and how many receipts it had there."""
+    def origin(self) -> Origin | None:
+        """The folder it was opened from."""
         return self._state.origin
 
     @property
@@ -364,9 +364,14 @@ class Run:
 
         Args:
             path: The folder; refused when it exists.
-            overwrite: Replace it when it exists.
+            overwrite: Replace it when it exists. The folder that this run was opened from is replaced only while it is
+                as it was then: where another process has saved there since, open it again and forget anew.
+
+        Raises:
+            RunError: Something else is there, or it cannot be written; what was there is there still.
         """
-        return save(self._state, path, overwrite=overwrite)
+        save(self._state, path, overwrite=overwrite)
+        return Path(path)
 
     def at(self, path: str | Path) -> "Run":
         """This run as a folder will hold it: its receipts know whether the run before is replaced."""

@@ -3,10 +3,10 @@
 Every verb of a run is a function from one :class:`State` to the next; :class:`~unweave.Run` hands its own to them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch_geometric.data import Data
@@ -25,7 +25,21 @@ from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import Training
 from unweave.unlearning import Unlearned, unlearn
 
-__all__ = ["State", "ready_for", "traces", "unlearn_state", "worn"]
+__all__ = ["Origin", "State", "ready_for", "traces", "unlearn_state", "worn"]
+
+
+class Origin(NamedTuple):
+    """Where a run was opened from.
+
+    Attributes:
+        path: The folder.
+        receipts: How many it had there.
+        digest: That of the folder's manifest: what may be replaced by this run.
+    """
+
+    path: Path
+    receipts: int
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,7 @@ class State:
         loss: Per-node loss it was trained with.
         forward: How the model is called.
         checkpoints: States of training that ``replay`` can resume; they remember what was trained on until then.
-        origin: The folder it was opened from, and how many receipts it had there.
+        origin: The folder it was opened from.
         calibration: What each way to forget was found to be worth on this model, where that was measured.
         seed: For what uses chance: the one the model was trained with.
     """
@@ -51,12 +65,12 @@ class State:
     graph: Data | GraphView
     training: Training
     metrics: Mapping[str, float]
-    receipts: tuple[Receipt, ...] = ()
+    receipts: Sequence[Receipt] = ()
     prepared: Prepared | None = None
     loss: Loss = cross_entropy
     forward: Forward = call
     checkpoints: tuple[Checkpoint, ...] = ()
-    origin: tuple[Path, int] | None = None
+    origin: Origin | None = None
     calibration: Calibration | None = None
     seed: int = 0
 

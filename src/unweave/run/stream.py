@@ -13,7 +13,7 @@ from unweave.run.forget import forget, noted
 from unweave.run.gone import outstanding
 from unweave.run.purge import check_purge, purge as purge_state
 from unweave.run.state import State
-from unweave.run.store import at, save
+from unweave.run.store import save
 from unweave.training.adam import Progress
 
 __all__ = ["forget_all"]
@@ -59,8 +59,7 @@ def forget_all(
         if purge and number == len(requests):  # what the ladder chooses by is needed until then
             state = purge_state(state, memory_mib)
         if out is not None:
-            state = at(state, out)
-            save(state, out, overwrite=True)
+            state = save(state, out, overwrite=True)
         if progress is not None:
             progress(number, len(requests))
     return state

@@ -1,0 +1,149 @@
+"""The receipts of a run: read when they are asked for, never changed, only added to."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from unweave.errors import MethodError, RequestError, RunError
+from unweave.receipt.receipt import Receipt
+from unweave.request import ALL, Columns, Request
+from unweave.run.log import Log
+
+__all__ = ["Receipts", "Taken"]
+
+KEPT = 64
+"""Receipts that stay in memory once they were read."""
+
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+
+
+@dataclass
+class Taken:
+    """All that the requests of a run took from its graph, added up.
+
+    Attributes:
+        nodes: Deleted nodes.
+        edges: Edges that were named, in every direction in which they went.
+        features: Columns of nodes that were named; ``None`` for all of them.
+        labels: Nodes whose label was named.
+    """
+
+    nodes: set[int] = field(default_factory=set)
+    edges: set[tuple[int, int]] = field(default_factory=set)
+    features: dict[int, set[int] | None] = field(default_factory=dict)
+    labels: set[int] = field(default_factory=set)
+
+    def add(self, request: dict[str, Any], undirected: bool) -> None:
+        """Add what one request took, given as its document."""
+        self.nodes.update(request.get("nodes", ()))
+        self.labels.update(request.get("labels", ()))
+        for u, v in request.get("edges", ()):
+            self.edges.update([(u, v), (v, u)] if undirected else [(u, v)])
+        for node, columns in request.get("features", {}).items():
+            known = self.features.get(int(node), set())
+            self.features[int(node)] = None if columns == ALL or known is None else known | set(columns)
+
+    def as_request(self, *, undirected: bool) -> Request | None:
+        """All of it as one request to the graph as it was before the first; ``None`` where nothing was taken."""
+        features: dict[int, Columns] = {n: ALL if some is None else tuple(some) for n, some in self.features.items()}
+        edges = [(u, v) for u, v in self.edges if not undirected or u <= v]
+        if not (self.nodes or edges or features or self.labels):
+            return None
+        return Request(nodes=self.nodes, edges=edges, features=features, labels=self.labels)
+
+
+class _Tally:
+    """What the first so many receipts took; a run that goes on from these adds to it."""
+
+    def __init__(self) -> None:
+        self.count, self.head = 0, ""
+        self.taken = Taken()
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of a run, oldest first.
+
+    Adding to them (``receipts + [receipt]``) gives new ones, which share all others: it costs the same however many
+    there are. A receipt that was stored is read and checked when it is asked for.
+    """
+
+    def __init__(self, log: Log | None = None) -> None:
+        self.log = Log() if log is None else log
+        self._read: dict[str, Receipt] = {}
+        self._tally = _Tally()
+
+    @classmethod
+    def of(cls, receipts: Iterable[Receipt]) -> "Receipts":
+        """Receipts as these; the same where they are."""
+        return receipts if isinstance(receipts, cls) else cls() + receipts
+
+    def __len__(self) -> int:
+        return len(self.log)
+
+    @overload
+    def __getitem__(self, number: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, number: slice) -> tuple[Receipt, ...]: ...
+    def __getitem__(self, number: int | slice) -> Receipt | tuple[Receipt, ...]:
+        if isinstance(number, slice):
+            return tuple(self[n] for n in range(*number.indices(len(self))))
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there are {len(self)} receipts, so none has the number {number}")
+        number %= len(self)
+        digest = self.log.digest(number)
+        if digest not in self._read:
+            self._keep(digest, self._parsed(number))
+        return self._read[digest]
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return (self[number] for number in range(len(self)))
+
+    def __add__(self, more: Iterable[Receipt]) -> "Receipts":
+        found = Receipts(self.log)
+        found._read, found._tally = self._read, self._tally
+        for receipt in more:
+            undirected = bool(receipt.graph.get("undirected", False))
+            found.log = found.log.plus(receipt.to_json().encode(), receipt.request, undirected)
+            found._keep(found.log.digest(len(found) - 1), receipt)
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Receipts):
+            return len(self) == len(other) and (not len(self) or self.digest == other.digest)
+        return tuple(self) == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} receipts>"
+
+    @property
+    def digest(self) -> str | None:
+        """That of the last one, which names the one before, and so on; ``None`` where there is none."""
+        return self.log.digest(len(self) - 1) if len(self) else None
+
+    @property
+    def taken(self) -> Taken:
+        """All that these took, to look at and not to keep: it grows with the run."""
+        log, tally = self.log, self._tally
+        if tally.count > len(log) or (tally.count and log.digest(tally.count - 1) != tally.head):
+            tally = self._tally = _Tally()  # another run went on from here
+        try:
+            for took, undirected in log.took(tally.count):
+                tally.taken.add(took, undirected)
+        except MALFORMED as error:
+            self._tally = _Tally()
+            raise RunError(f"the requests of the run do not say what was taken: {error}") from error
+        tally.count, tally.head = len(log), self.digest or ""
+        return tally.taken
+
+    def _keep(self, digest: str, receipt: Receipt) -> None:
+        self._read[digest] = receipt
+        if len(self._read) > KEPT:
+            del self._read[next(iter(self._read))]
+
+    def _parsed(self, number: int) -> Receipt:
+        try:
+            return Receipt.from_json(self.log.line(number).decode())
+        except (*MALFORMED, RequestError, MethodError) as error:
+            raise RunError(f"receipt {number + 1} does not hold what a receipt holds: {error}") from error
