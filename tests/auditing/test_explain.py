@@ -176,6 +176,11 @@ def test_the_last_node_of_a_class_can_be_explained() -> None:
     assert uw.explain(model, data, uw.Request(labels=members), weight_decay=1e-4).work > 0
 
 
+def averaged(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """One number for all nodes, which is not what is asked for."""
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+
 def test_what_cannot_be_explained_is_refused() -> None:
     data = Case("gcn", "cross-entropy", "edges", True).graph()
     data.edge_index = torch.cat([data.edge_index, torch.tensor([[12], [13]])], dim=1)
@@ -187,7 +192,12 @@ def test_what_cannot_be_explained_is_refused() -> None:
         ({"nodes": [3]}, {}, uw.RequestError, "must be an unweave.Request"),
         (uw.Request(nodes=[3]), {"damping": -1.0}, uw.MethodError, "damping must be"),
         (uw.Request(nodes=[3]), {"top": 0}, uw.UnweaveError, "top must be"),
-        (uw.Request(nodes=[3]), {"loss": torch.nn.functional.cross_entropy}, uw.ModelError, "one number for each"),
+        (
+            uw.Request(nodes=[3]),
+            {"loss": averaged},
+            uw.ModelError,
+            "one number for each",
+        ),
     ):
         with pytest.raises(error, match=says):
             uw.explain(model, data, request, weight_decay=DECAY, **options)  # type: ignore[arg-type]

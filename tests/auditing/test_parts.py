@@ -140,7 +140,7 @@ def test_a_training_of_ones_own_is_used_and_must_draw_new_weights() -> None:
         torch.manual_seed(3)
         expected = nn.Linear(600, 6)
     assert torch.equal(model.inner.weight, expected.weight)  # type: ignore[union-attr]
-    with pytest.raises(uw.ModelError, match="draw its weights anew"):
+    with pytest.raises(uw.ModelError, match="must draw them anew"):
         Upbringing(Own(), Training(0.0, trainer=lambda model, graph: None)).train(data, 3)
     with pytest.raises(uw.MethodError, match="recipe="):
         Upbringing(Own(), Training(0.0)).train(data, 3)

@@ -16,7 +16,7 @@ from unweave._core.cost import Meter
 from unweave.certificate import bound as module
 from unweave.certificate.bound import Linear as Found, bound_of, examine
 from unweave.objective.decay import decay_vector
-from unweave.objective.losses import Loss
+from unweave.objective.losses import Loss, as_loss
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
@@ -121,7 +121,7 @@ def minimiser(model: nn.Module, data: Data, decay: float, loss: Loss = uw.losses
 def objective_of(model: nn.Module, data: Data, decay: float | dict[str, float] = DECAY, **how: object) -> Objective:
     loss, forward = how.get("loss", uw.losses.cross_entropy), how.get("forward", call)
     vector = decay_vector(model, decay)
-    return Objective(model, data, loss, vector, forward, Meter(torch.device("cpu")))  # type: ignore[arg-type]
+    return Objective(model, data, as_loss(loss), vector, forward, Meter(torch.device("cpu")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["none", "gif", "finetune", "retrain"])

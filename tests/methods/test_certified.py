@@ -14,6 +14,7 @@ from torch import Tensor
 
 import unweave as uw
 from tests.certificate.test_bound import Headed, OneLayer, doubled, minimiser, objective_of
+from unweave._core.tuning import TUNING
 from unweave.certificate import release as releasing
 from unweave.certificate.bound import Linear, examine
 from unweave.certificate.gaussian import all_together, ratio_of
@@ -48,7 +49,7 @@ def test_the_noise_is_in_the_objective_and_in_the_release(seed: int) -> None:
     assert float(slope.norm()) <= figures["residual"] <= figures["tolerance"]
     assert float((slope - figures["objective_noise"] * b).norm()) > figures["tolerance"]
     at_zero = float(found.objective.evaluate(zero)[1].norm())
-    assert figures["tolerance"] == pytest.approx(releasing.TOLERANCE * at_zero)
+    assert figures["tolerance"] == pytest.approx(TUNING.release.tolerance * at_zero)
     assert figures["objective_noise"] == pytest.approx(2 * figures["tolerance"] / ratio_of(*PROMISE))
     assert figures["release_noise"] == pytest.approx(figures["objective_noise"] / found.mu)
 
@@ -62,7 +63,7 @@ def test_two_ways_to_the_minimum_end_within_what_the_noise_is_made_for(model: Ca
         found = examine(objective_of(module, data), flatten(module))
         assert isinstance(found, Linear)
         far = 3 * torch.randn(flatten(module).shape, dtype=torch.float64)
-        for tolerance in (releasing.TOLERANCE, 1e-3, 0.2):
+        for tolerance in (TUNING.release.tolerance, 1e-3, 0.2):
             ends = [
                 release(found, start, PROMISE, dtype=torch.float64, tolerance=tolerance, noise_seed=7, steps=100)
                 for start in (far, None)
@@ -147,7 +148,15 @@ def test_a_certified_run_survives_the_disk(tmp_path: Path) -> None:
     run = uw.train(uw.models.SGC(8, 3), data, certify=PROMISE).forget(uw.draw("edges:0.05", data))
     run.save(tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"weights.safetensors", "config.json", "split.json", "metrics.json", "manifest.json", "receipts"}
+    assert names == {
+        "weights.safetensors",
+        "config.json",
+        "split.json",
+        "metrics.json",
+        "manifest.json",
+        "receipts.jsonl",
+        "requests.jsonl",
+    }
     opened = uw.Run.open(tmp_path / "run", data=data)
     assert opened.recipe == run.recipe
     assert opened.recipe.certify == PROMISE

@@ -177,7 +177,7 @@ def test_prepared_in_bounded_memory_and_a_second_request(run: uw.Run, demo: Data
     assert bounded.prepared.damping == pytest.approx(whole.prepared.damping)
     assert bounded.prepared.at_minimum == whole.prepared.at_minimum
     first = bounded.forget(uw.draw("nodes:0.02", demo), memory_mib=LITTLE)
-    assert isinstance(first.graph, GraphView)
+    assert isinstance(first.state.graph, GraphView)
     second = first.forget(uw.draw("edges:0.02", first.data, seed=1), memory_mib=LITTLE)
     wanted = whole.forget(uw.draw("nodes:0.02", demo))
     wanted = wanted.forget(uw.draw("edges:0.02", wanted.data, seed=1))

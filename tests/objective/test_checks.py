@@ -43,7 +43,7 @@ def with_nan(key: str) -> Callable[[Data], None]:
         (put("train_mask", torch.arange(60)), "must be a boolean vector"),
         (put("y", lambda d: d.y + 1), "training labels run from 1 to 3, but the model has 3 outputs"),
         (put("y", lambda d: d.y - 1), "training labels run from -1"),
-        (put("y", lambda d: d.y.float()), "cross-entropy needs data.y as int64"),
+        (put("y", lambda d: d.y.float()), "cross_entropy needs data.y as int64"),
         (put("y", lambda d: d.y[:-1]), "59 rows for 60 nodes"),
         (put("y", None), "no tensor data.y"),
         (put("x", lambda d: d.x.long()), "dense floating-point matrix"),

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 import unweave as uw
 from unweave._core.cost import Meter
 from unweave.curvature.prepared import checked_objective
+from unweave.graph.removal import take
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import CrossEntropy, Loss, as_loss, known_loss, mean_of, with_slope
 from unweave.objective.objective import call
@@ -128,7 +129,7 @@ def test_weights_count_in_blocks_and_in_a_part_of_the_graph_as_in_the_whole() ->
     for one, other in ((whole, blocks), (whole.without(request), blocks.without(request))):
         assert one.at(theta).value == pytest.approx(other.at(theta).value, 1e-12)
         torch.testing.assert_close(one.at(theta).gradient(), other.at(theta).gradient())
-    after, taken = blocks.view.take(request)
+    after, taken = take(blocks.view, request)
     there = blocks.locality.without(taken, after, SKEWED, allow_class_loss=False)
     assert there.mass == pytest.approx(whole.without(request).mass)
     pull = local_pull(

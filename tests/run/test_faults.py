@@ -88,8 +88,9 @@ def test_gradients_that_are_not_numbers(method: str, always: bool) -> None:
     before = flatten(model).clone()
     model.always = always
     model.home = None if always else model.conv.lin.weight.detach().clone()
+    recipe = uw.Recipe(weight_decay=1e-3)
     with pytest.raises(uw.UnweaveError, match=r"not finite|no step|twice"):
-        uw.unlearn(model, data, uw.draw("edges:0.1", data), method, weight_decay=1e-3)
+        uw.unlearn(model, data, uw.draw("edges:0.1", data), method, weight_decay=1e-3, recipe=recipe)
     assert torch.equal(flatten(model), before)
 
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 __all__ = [
+    "DERIVED_OF_CODE",
+    "TABLES",
     "DispatchMode",
     "knowledge_of_code",
     "leaves",
@@ -59,6 +61,13 @@ _MESSAGE_HOOKS = tuple(
     for part in ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
     for when in ("", "_pre")
 )
+
+
+DERIVED_OF_CODE = ("inspector",)
+"""Attributes of a layer in which PyG notes what it found out about the layer's code."""
+
+TABLES = ("_parameters", "_buffers", "_modules")
+"""Attributes in which a module keeps its parameters, buffers and parts."""
 
 
 def knowledge_of_code(model: nn.Module) -> list[object]:

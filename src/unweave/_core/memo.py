@@ -62,7 +62,7 @@ def _fingerprint(tensor: Tensor) -> bytes:
         tensor = tensor.detach()
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() > LARGE:
             tensor = tensor[:: max(1, tensor.size(0) // ROWS)]
-        raw = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        raw = np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
     end = raw.size // (8 * BLOCK) * (8 * BLOCK)
     return bytes((raw[:end].view(np.int64).reshape(-1, BLOCK) @ _weights).tobytes() + raw[end:].tobytes())
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unweave._core.compat import DERIVED_OF_CODE, TABLES
 from unweave._core.digest import tensor_digest
 from unweave._core.memo import derive, remembered
 from unweave._core.sparse import eagerly
@@ -53,7 +54,7 @@ LINES = (0.5, -1.0)
 CURVED = (GCN, GAT, GIN, Shards)
 """Models that need no trial: their layers multiply each other, or attention divides, or they average probabilities."""
 
-DERIVED = ("training", "inspector")
+DERIVED = ("training", *DERIVED_OF_CODE)
 """Of a module, what follows from its class (what PyG notes of its signatures) or does not count in eval mode."""
 
 REMEMBERED = 256
@@ -249,8 +250,9 @@ def _key(model: nn.Module, forward: Forward) -> tuple[object, ...] | None:
     parts: list[object] = [forward]
     try:
         for part in model.modules():
-            own = {key: value for key, value in vars(part).items() if key not in DERIVED}
-            parts += [type(part), _written(own | {"_parameters": [], "_modules": list(part._modules)})]
+            own = {key: value for key, value in vars(part).items() if key not in (*DERIVED, *TABLES)}
+            parts += [type(part), _written(own), tuple(name for name, _ in part.named_children())]
+            parts += [_written(dict(part.named_buffers(recurse=False)))]
             parts += [(key, tuple(p.shape), p.requires_grad) for key, p in part.named_parameters(recurse=False)]
     except TypeError:
         return None

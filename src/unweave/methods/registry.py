@@ -105,7 +105,7 @@ def _completed(method: Method, given: dict[str, Any], recipe: Recipe | None) -> 
     wrong = [name for name in given if name not in KEPT or name not in takes or getattr(method, name)]
     if wrong:
         raise MethodError(f"options {sorted(wrong)} go into the method itself: {type(method).__name__}(…)")
-    if recipe is None:
+    if recipe is None or ("recipe" in takes and getattr(method, "recipe", None) is not None):
         return replace(method, **given) if given else method
     trains = [name for name in ("epochs", "lr") if name in takes]
     if any(getattr(method, name) not in (None, getattr(recipe, name)) for name in trains):

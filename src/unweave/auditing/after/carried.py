@@ -127,8 +127,8 @@ def _contents(model: nn.Module) -> _Contents:
     for path, module in model.named_modules(remove_duplicate=False):
         modules[path] = type(module)
         kinds: tuple[tuple[Kind, Mapping[str, Any]], ...] = (
-            ("parameter", module._parameters),
-            ("buffer", module._buffers),
+            ("parameter", dict(module.named_parameters(recurse=False, remove_duplicate=False))),
+            ("buffer", dict(module.named_buffers(recurse=False, remove_duplicate=False))),
         )
         for kind, held in kinds:
             tensors |= {_join(path, name): (kind, value) for name, value in held.items() if value is not None}
