@@ -9,7 +9,7 @@ import torch
 
 import unweave as uw
 from unweave.auditing import Audit, Evidence, Reading
-from unweave.receipt.receipt import environment
+from unweave.receipt.record import environment
 
 VERDICTS = ("remembers", "differs", "gone", "cannot tell")
 RETRAINED = (0.50, 0.51, 0.52, 0.51, 0.50, 0.52, 0.53, 0.49)

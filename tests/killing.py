@@ -33,7 +33,7 @@ def calibrate(path: Path) -> None:
 
 def stream(path: Path) -> None:
     """Six requests, one after another, saved one by one."""
-    uw.Run.open(path).forget_all(REQUESTS, "gif", out=path)
+    uw.Run.open(path).forget(REQUESTS, "gif", out=path)
 
 
 def killed(work: Callable[[Path], None], path: Path, seconds: float, *, patient: bool) -> dict[str, int]:

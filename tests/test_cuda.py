@@ -218,7 +218,7 @@ def test_the_ladder_climbs_streams_and_purges_on_the_device() -> None:
     assert run.calibration is not None
     assert any(rung.startswith("retrace") for rung in run.calibration.rungs)
     requests = [uw.draw("edges:0.05", small_graph(), seed=seed) for seed in range(3)]
-    done = run.forget_all(requests, budget=0.9)
+    done = run.forget(requests, budget=0.9)
     assert len(done.receipts) == 3
     assert all(receipt.ladder is not None and receipt.verdict for receipt in done.receipts)
     assert next(done.model.parameters()).is_cuda

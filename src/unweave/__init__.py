@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         DivergenceError as DivergenceError,
         EmptyRequestError as EmptyRequestError,
         IntegrityError as IntegrityError,
+        InterruptedStream as InterruptedStream,
         MethodError as MethodError,
         ModelError as ModelError,
         NegativeCurvatureError as NegativeCurvatureError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         RequestError as RequestError,
         RunError as RunError,
         SolverError as SolverError,
+        StrictError as StrictError,
         UnweaveError as UnweaveError,
     )
     from unweave.experiments.compare import compare as compare
@@ -89,6 +91,7 @@ _BESIDE = {
     "Calibration": "methods.ladder.calibration",
     "Checkpoint": "training.checkpoints",
     "Explanation": "auditing.before.explain",
+    "InterruptedStream": "errors",
     "Polished": "training.polish",
     "Prepared": "curvature.prepared",
     "Rehearsal": "run.rehearse",

@@ -16,15 +16,38 @@
     │   ├── DivergenceError          the recursion grows without bound
     │   ├── NegativeCurvatureError   the curvature is not positive
     │   └── NoProgressError          the answer would be a no-op in disguise
+    ├── StrictError              what was done is not to be relied on, and strict was asked for
     ├── BudgetError              the memory allowed is too little for a single node
     └── RunError                 a run folder is missing, taken, truncated or edited
+
+A stream of requests that is interrupted (Ctrl-C) raises ``InterruptedStream``, a ``KeyboardInterrupt``.
 
 Each message names what was received, what was expected and what to do next.
 """
 
+from typing import Any
+
 
 class UnweaveError(Exception):
-    """Base of every error that unweave raises on purpose."""
+    """Base of every error that unweave raises on purpose.
+
+    Attributes:
+        run: The run as far as a stream of requests got, where this ended it on the way.
+    """
+
+    run: Any = None
+
+
+class InterruptedStream(KeyboardInterrupt):
+    """A stream of requests was interrupted; what was carried out until then is kept.
+
+    Attributes:
+        run: The run as far as it got.
+    """
+
+    def __init__(self, message: str, run: Any) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class RequestError(UnweaveError):
@@ -81,6 +104,10 @@ class NegativeCurvatureError(SolverError):
 
 class NoProgressError(SolverError):
     """The solver barely moved; its answer would look like success and do nothing."""
+
+
+class StrictError(UnweaveError):
+    """By its own figures the answer is worse than doing nothing, or moved nothing; strict was asked for."""
 
 
 class RunError(UnweaveError):

@@ -160,7 +160,7 @@ class MethodContract:
         before = flatten(model).clone()
         kept = {name: value for name in ("checkpoints", "prepared") if (value := getattr(self, name, None)) is not None}
         run = Run(model, data, recipe=recipe, **kept)
-        plan = run.plan(self.request(data), self.method, **self.options)
+        plan = run.preview(self.request(data), self.method, **self.options)
         assert torch.equal(flatten(model), before)
         passes = self.forget(model, data, recipe).receipt.passes
         least, most = plan.passes["least"], plan.passes["most"]

@@ -17,28 +17,43 @@ from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.curvature.prepared import Prepared
-from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
+from unweave.errors import DivergenceError, EmptyRequestError, MethodError, ModelError, NoProgressError, StrictError
 from unweave.graph.region import Region
 from unweave.graph.removal import Removal
 from unweave.graph.view import GraphView
 from unweave.methods.base import Method, Outcome
-from unweave.methods.deferred import forget_locally
+from unweave.methods.deferred import RULES as DEFERRED, forget_locally
 from unweave.methods.problem import Problem, meter_for, pose, pose_bounded
 from unweave.methods.registry import make
 from unweave.models.reach import describe
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_to_json
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, Point, call
-from unweave.objective.parameters import load_flat, trained
+from unweave.objective.parameters import duplicate, load_flat, trained
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.running_stats import refresh, running
-from unweave.receipt.receipt import Receipt, environment
+from unweave.receipt.receipt import Receipt
+from unweave.receipt.record import environment
 from unweave.receipt.traces import Trace, trace
+from unweave.receipt.words import GRADES, HARMFUL
 from unweave.request import Request
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import Recipe
 
-__all__ = ["Unlearned", "check_kinds", "graph_of", "options_of", "pose_for", "region_of", "unlearn"]
+__all__ = [
+    "Unlearned",
+    "asked_of",
+    "check_kinds",
+    "graph_of",
+    "options_of",
+    "pose_for",
+    "region_of",
+    "unlearn",
+    "untouched",
+]
+
+SAME = 1e-6
+"""Relative difference up to which two values of an objective are the same but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +101,7 @@ def unlearn(
     recipe: Recipe | None = None,
     defer: bool = False,
     memory_mib: float | None = None,
+    strict: bool = False,
     **options: Any,
 ) -> Unlearned:
     """Make a trained model forget.
@@ -112,6 +128,8 @@ def unlearn(
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes, each with the neighbourhood its outputs depend on, and ``data.x`` may be a memory
             map. ``graph`` of the result is then a view. For methods that evaluate and nothing else (``gif``, ``if``).
+        strict: Refuse an answer that is worse than doing nothing by its own figures, or that moved nothing though
+            there was something to forget.
         **options: Options of the method, when it is given by name; ``prepared=`` and what else a run keeps also where
             it is an object that has none of its own.
 
@@ -124,38 +142,65 @@ def unlearn(
     how = make(method, options, recipe)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
     loss, weight_decay = as_loss(loss), as_weight_decay(weight_decay, model)
-    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None)
+    check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None, strict=strict)
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
-    if defer:
-        done = forget_locally(
-            model,
-            data,
-            request,
-            how,
-            weight_decay=weight_decay,
-            loss=loss,
-            forward=forward,
-            meter=meter,
-            seed=seed,
-            allow_class_loss=allow_class_loss,
+    given: dict[str, Any] = {"weight_decay": weight_decay, "loss": loss, "forward": forward, "meter": meter}
+    given |= {"allow_class_loss": allow_class_loss}
+    try:
+        if defer:
+            local = forget_locally(model, data, request, how, **given)
+            parts: dict[str, Any] = {"model": local.model, "graph": local.graph, "prepared": local.prepared}
+            facts = local.facts
+        else:
+            parts, facts = _carried_out(model, data, request, how, hops, memory_mib, given | {"seed": seed})
+    except EmptyRequestError as error:
+        parts = {"model": duplicate(model), "graph": data, "prepared": getattr(how, "prepared", None)}
+        facts = {"status": "nothing to do", "reason": str(error), "parameters": untouched(model)}
+    meter.seconds["total"] = sum(meter.seconds.values())
+    told = {"loss": str(loss), "weight_decay": decay_to_json(weight_decay)}
+    receipt = Receipt(
+        **asked_of(request),
+        **(facts | {"objective": told | facts.get("objective", {})}),
+        seconds=meter.seconds,
+        seed=seed,
+        environment={
+            **environment(meter.device),
+            "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+            "tuning": TUNING.used(DEFERRED if defer else how.rules),
+        },
+    )
+    if strict and receipt.grade in HARMFUL:
+        raise StrictError(
+            f"strict was asked for, and method {how.name!r} would leave the model {GRADES[receipt.grade]}; nothing was "
+            "changed. Use method='retrain', or train with forgettable=True and forget from that run"
         )
-        return Unlearned(done.model, done.graph, done.receipt, done.prepared)
-    device = meter.device
-    with torch.enable_grad(), peak_memory(device) as peak:
-        problem, region, notes = pose_for(
-            model,
-            data,
-            request,
-            how,
-            hops,
-            memory_mib,
-            weight_decay=weight_decay,
-            loss=loss,
-            forward=forward,
-            seed=seed,
-            allow_class_loss=allow_class_loss,
-            meter=meter,
-        )
+    return Unlearned(receipt=receipt, **parts)
+
+
+def untouched(model: nn.Module) -> dict[str, Any]:
+    """What a receipt has of the parameters of a model that it leaves as it is."""
+    digest = tensor_digest(model.named_parameters())
+    return {"digest_before": digest, "digest_after": digest}
+
+
+def asked_of(request: Request) -> dict[str, Any]:
+    """What a receipt has of a request as it was received."""
+    return {"id": request.id, "note": request.note, "asked": request.content(), "request_digest": request.digest}
+
+
+def _carried_out(
+    model: nn.Module,
+    data: Data | GraphView,
+    request: Request,
+    how: Method,
+    hops: int | None,
+    memory_mib: float | None,
+    given: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result without its receipt, and what the receipt has of it, each by its names."""
+    meter: Meter = given["meter"]
+    with torch.enable_grad(), peak_memory(meter.device) as peak:
+        problem, region, notes = pose_for(model, data, request, how, hops, memory_mib, **given)
         own, removal, ready = problem.original.model, problem.removal, getattr(how, "prepared", None)
         before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
         with meter.phase("forget"):
@@ -164,61 +209,51 @@ def unlearn(
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
-            traces = _refresh_statistics(new, removal, forward, outcome) + _memories(new, region.mask.numel(), outcome)
+            traces = _refresh_statistics(new, removal, given["forward"], outcome)
+            traces += _memories(new, region.mask.numel(), outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = _quality(problem, outcome, point, local=how.local)
-            digests = {
-                "digest_before": digest,
-                "digest_after": tensor_digest(new.named_parameters()),
-            }
+            digest_after = tensor_digest(new.named_parameters())
         certificate = _certificate(problem.remaining, outcome)
-    meter.seconds["total"] = sum(meter.seconds.values())
-    receipt = Receipt(
-        request=removal.request.to_dict(),
-        request_digest=removal.request.digest,
-        removed=removal.counts,
-        graph=graph_of(region, problem),
-        region=region_of(region, problem),
-        method={"name": how.name, "options": options_of(how)},
-        details=outcome.details | _describe_blocks(problem),
-        solve=None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
-        parameters={
+    facts: dict[str, Any] = {
+        "request": removal.request.content(),
+        "removed": removal.counts,
+        "graph": graph_of(region, problem),
+        "region": region_of(region, problem),
+        "method": {"name": how.name, "options": options_of(how)},
+        "details": outcome.details | _describe_blocks(problem),
+        "solve": None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
+        "parameters": {
             "count": problem.theta.numel(),
             "norm_before": float(problem.theta.norm()),
-            **digests,
+            "digest_before": digest,
+            "digest_after": digest_after,
         },
-        step_norm=float((outcome.theta - problem.theta).norm()),
-        seconds=meter.seconds,
-        passes=round(meter.passes),
-        peak_mib=peak[0],
-        seed=seed,
-        environment={
-            **environment(device),
-            "dtype": str(problem.theta.dtype).removeprefix("torch."),
-            "tuning": TUNING.used(how.rules),
-        },
-        warnings=[
-            *notes,
-            *outcome.warnings,
-            *quality.pop("warnings"),
-        ],
-        objective={
-            "loss": str(loss),
-            "weight_decay": decay_to_json(weight_decay),
-            **before,
-            **quality.pop("objective"),
-        },
-        residual_influence=quality.pop("residual_influence"),
-        nearness=outcome.nearness,
-        certificate=certificate,
-        remembers=traces,
-        ladder=outcome.ladder,
-    )
+        "step_norm": float((outcome.theta - problem.theta).norm()),
+        "anew": outcome.anew,
+        "passes": round(meter.passes),
+        "peak_mib": peak[0],
+        "warnings": [*notes, *outcome.warnings, *quality.pop("warnings")],
+        "objective": before | quality.pop("objective"),
+        "residual_influence": quality.pop("residual_influence"),
+        "nearness": outcome.nearness,
+        "certificate": certificate,
+        "remembers": traces,
+        "ladder": outcome.ladder,
+    }
     aged = None
     if isinstance(ready, Prepared):
-        aged = _aged(ready.moved(digests["digest_after"], point.value, point.gradient()), problem)
-    return Unlearned(new, removal.graph, receipt, aged, point.outputs.detach(), outcome.checkpoints, outcome.anew)
+        aged = _aged(ready.moved(digest_after, point.value, point.gradient()), problem)
+    parts = {
+        "model": new,
+        "graph": removal.graph,
+        "prepared": aged,
+        "outputs": point.outputs.detach(),
+        "checkpoints": outcome.checkpoints,
+        "anew": outcome.anew,
+    }
+    return parts, facts
 
 
 def pose_for(
@@ -245,7 +280,14 @@ def pose_for(
 
 
 def check_kinds(
-    how: Method, weight_decay: WeightDecay, recipe: Recipe | None, hops: int | None, *, defer: bool, bounded: bool
+    how: Method,
+    weight_decay: WeightDecay,
+    recipe: Recipe | None,
+    hops: int | None,
+    *,
+    defer: bool,
+    bounded: bool,
+    strict: bool = False,
 ) -> None:
     """What goes together, and what does not; a method that was not told what it needs refuses."""
     how.check()
@@ -261,6 +303,11 @@ def check_kinds(
         raise ModelError(f"recipe must be an unweave.Recipe, got {type(recipe).__name__}")
     if recipe is not None and weight_decay != recipe.weight_decay:
         raise ModelError(f"weight_decay={weight_decay!r} is not that of the recipe, {recipe.weight_decay!r}")
+    if defer and strict:
+        raise MethodError(
+            "strict judges an answer by its figures, and a deferred one has none until it is verified; leave strict "
+            "(--strict) or defer (--defer) out"
+        )
     if defer and hops is not None:
         raise ModelError("hops does nothing when deferring; the model's reach was found when it was prepared")
 
@@ -325,6 +372,8 @@ def _quality(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -
         raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
     warnings = []
     worse = change > 0, left > size
+    if outcome.bent is not None:  # the steps were on L' itself, of which Q tells nothing
+        worse = (point.value - problem.remaining_value > SAME * abs(problem.remaining_value),) * 2
     if (outcome.solve is not None and any(worse) and not outcome.checked) or (outcome.checked and all(worse)):
         what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
         warnings.append(

@@ -201,8 +201,8 @@ def test_a_screened_request_is_in_the_receipt_with_its_cost(run: uw.Run, tmp_pat
 def test_a_stream_stops_at_an_attack(run: uw.Run, attacks: dict[str, uw.Request]) -> None:
     stream = [uw.draw("labels:0.005", run.data), attacks[OTHERS]]
     with pytest.raises(uw.AbnormalRequestError, match=r"request 2 of 2: the request is out of the ordinary"):
-        run.forget_all(stream, "none", screen=True)
-    assert len(run.forget_all(stream, "none").receipts) == 2
+        run.forget(stream, "none", screen=True)
+    assert len(run.forget(stream, "none").receipts) == 2
 
 
 def test_on_the_command_line(run: uw.Run, attacks: dict[str, uw.Request], tmp_path: Path) -> None:

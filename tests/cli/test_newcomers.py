@@ -27,11 +27,11 @@ def test_a_plan_chooses_as_forgetting_does(run: uw.Run) -> None:
     known = run.replace(calibration=calibrated(closed, cost))
     request = uw.draw("edges:0.05", run.data)
     for wish in ({"budget": 0.6}, {"budget": 0.06}, {"at_least": 0.9}):
-        planned = known.plan(request, "auto", **wish)
+        planned = known.preview(request, "auto", **wish)
         done = known.forget(request, "auto", **wish).receipts[-1]
         assert planned.how.startswith(done.details["rung"] + ":")
     with pytest.raises(uw.MethodError, match="too small"):
-        known.plan(request, "auto", budget=0.01)
+        known.preview(request, "auto", budget=0.01)
 
 
 def test_the_gain_of_a_calibration_is_that_of_the_rung_that_auto_takes(run: uw.Run) -> None:
@@ -41,7 +41,7 @@ def test_the_gain_of_a_calibration_is_that_of_the_rung_that_auto_takes(run: uw.R
         known = run.replace(calibration=calibrated(closed, cost))
         assert f"--method auto takes {taken}, believed to close 0." in _gain(known)
         assert "saves 9" in _gain(known)
-        assert known.plan(uw.draw("edges:0.01", run.data), "auto").how.startswith(taken + ":")
+        assert known.preview(uw.draw("edges:0.01", run.data), "auto").how.startswith(taken + ":")
     harmful = calibrated({"gif": -20.0, "replay(share=0.5)": -0.1}, {"gif": 0.05, "replay(share=0.5)": 0.1})
     assert _gain(run.replace(calibration=harmful)).startswith("none for 1% of the edges: within the budget no rung")
     text = StringIO()
@@ -80,7 +80,7 @@ def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:
         with pytest.raises(uw.MethodError, match="taken with SGD"):
             own.forget(request, method)
         with pytest.raises(uw.MethodError, match="taken with SGD"):
-            own.plan(request, method)
+            own.preview(request, method)
     with pytest.raises(uw.MethodError, match="taken with SGD"):
         own.calibrate(1)
     assert own.forget(request).receipts[-1].method["name"] == "gif"
@@ -117,7 +117,7 @@ def test_a_stream_is_purged_once_and_goes_on_where_nothing_is_left(run: uw.Run) 
     zero = next(n for n in run.data.train_mask.nonzero().flatten().tolist() if n > 2)
     run.data.x[zero] = 0
     requests = [uw.Request(nodes=[0]), uw.Request(features={zero: [1]}), uw.Request(nodes=[1])]
-    done = run.prepare().forget_all(requests, "gif", purge=True)
+    done = run.prepare().forget(requests, "gif", purge=True)
     assert [receipt.request["nodes"] for receipt in done.receipts] == [[0], [1]]
     assert "no longer holds anything" in " ".join(done.receipts[0].warnings)
     states = [{t["what"]: t["state"] for t in receipt.remembers} for receipt in done.receipts]

@@ -24,7 +24,6 @@ from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
-from unweave.receipt.receipt import Receipt
 from unweave.testing import small_graph
 from unweave.training.recipe import Training
 
@@ -84,12 +83,12 @@ def test_it_is_the_first_step_of_the_whole_graph(run: uw.Run, ordinary: uw.Run, 
     found = flatten(after.model) - theta
     assert float((found - x).norm()) < 1e-3 * float(x.norm())
     receipt = after.receipts[-1]
-    assert not receipt.verified
+    assert receipt.status == receipt.grade == "unverified"
     assert receipt.residual_influence is None
     assert receipt.region["halo_nodes"] >= receipt.region["training_nodes"]
     assert 0 < receipt.passes <= 4
     assert "unverified: run `unweave verify RUN`" in str(receipt)
-    assert Receipt.from_json(receipt.to_json()) == receipt
+    assert uw.Receipt.from_json(receipt.to_json()) == receipt
     assert dict(after.metrics) == {}
 
 
@@ -120,7 +119,8 @@ def test_verifying_gives_the_figure_of_every_receipt(run: uw.Run, ordinary: uw.R
     value, now = evaluate(after)
     expected = float((now - left).norm() / (left - right).norm())
     receipt = verified.receipts[-1]
-    assert receipt.verified
+    assert receipt.kind == "verification"
+    assert list(verified.receipts[:-1]) == list(after.receipts), "what was issued stays as it is"
     assert receipt.residual_influence == pytest.approx(expected, rel=1e-3)
     assert receipt.objective["local_change"] < 0
     start, _ = evaluate(before.replace(data=after.data))
@@ -155,18 +155,17 @@ def test_a_stream_and_one_verification(run: uw.Run, data: Data, tmp_path: Path) 
     assert now.pending == 20
     assert now.prepared is not None
     assert now.prepared.age == 20
-    assert [r.verified for r in now.receipts] == [False] * 20
+    assert [r.status for r in now.receipts] == ["unverified"] * 20
     again = uw.Run.open(now.save(tmp_path / "a"))
     assert again.pending == 20
     verified = again.verify()
     assert torch.equal(flatten(verified.model), flatten(now.model))
     expected = float((evaluate(now)[1] - start).norm() / pull.norm())
-    for receipt in verified.receipts:
-        assert receipt.verified
-        assert receipt.residual_influence == pytest.approx(expected, rel=1e-2), "it belongs to all of them together"
-        assert receipt.details["verified_together"] == 20
-        assert "of 20 requests together" in str(receipt)
-        assert receipt.objective["local_change"] < 0
+    receipt = verified.receipts[-1]
+    assert receipt.speaks_of == [r.digest for r in now.receipts]
+    assert receipt.residual_influence == pytest.approx(expected, rel=1e-2), "it belongs to all of them together"
+    assert "of 20 requests together" in str(receipt)
+    assert receipt.objective["local_change"] < 0
     graph = data
     for request in asked:
         graph = uw.unlearn(run.model, graph, request, "none", weight_decay=DECAY).data
@@ -176,7 +175,7 @@ def test_a_stream_and_one_verification(run: uw.Run, data: Data, tmp_path: Path) 
 
 def test_a_request_that_is_not_deferred_verifies_first(run: uw.Run, data: Data) -> None:
     after = run.forget(edge(data, 3), defer=True).forget(edge(data, 90))
-    assert [r.verified for r in after.receipts] == [True, True]
+    assert [r.kind for r in after.receipts] == ["request", "verification", "request"]
     assert after.pending == 0
     again = after.forget(edge(after.data, 11), defer=True)
     assert again.receipts[-1].details["prepared"] == "after training, 2 requests ago"
@@ -192,7 +191,7 @@ def test_a_stream_without_a_run(run: uw.Run, data: Data) -> None:
     with pytest.raises(uw.MethodError, match="not verified"):
         uw.unlearn(one.model, one.graph, edge(data, 90), weight_decay=DECAY, prepared=one.prepared)
     plain = uw.unlearn(one.model, one.graph, edge(data, 90), weight_decay=DECAY)
-    assert plain.receipt.verified
+    assert plain.receipt.status == "done"
 
 
 def test_nothing_that_trains_is_touched(run: uw.Run, data: Data) -> None:
@@ -337,12 +336,6 @@ def test_a_graph_that_was_written_to_is_refused(run: uw.Run, data: Data) -> None
         uw.unlearn(run.model, mine, edge(data, 3), weight_decay=DECAY, prepared=ready, defer=True)
 
 
-def test_a_receipt_of_before_reads_as_verified(run: uw.Run, data: Data) -> None:
-    document = run.forget(edge(data, 3), "none").receipts[-1].to_dict()
-    document.pop("verified")
-    assert Receipt.from_dict(document).verified
-
-
 def test_verify_notices_a_model_that_is_not_the_receipts(run: uw.Run, data: Data) -> None:
     after = run.forget(edge(data, 3))
     with pytest.raises(uw.RunError, match="not the one that the deferred requests left"):
@@ -373,13 +366,13 @@ def test_the_command_line(folder: Path, data: Data) -> None:
     assert "not taken" in shown
     (folder / "more.json").write_text(json.dumps({"labels": [int(data.train_mask.nonzero()[0])]}))
     more = "forget", folder / "b", "--request", folder / "more.json", "--out", folder / "c", "--defer", "--json"
-    assert not json.loads(unweave(*more).stdout)["receipt"]["verified"]
+    assert json.loads(unweave(*more).stdout)["receipt"]["status"] == "unverified"
     done = unweave("verify", folder / "c")
     assert done.exit_code == 0, done.stderr
     assert "2 requests" in done.stdout
     assert "together" in done.stdout
     again = uw.Run.open(folder / "c")
-    assert [r.verified for r in again.receipts] == [True, True]
+    assert [r.kind for r in again.receipts] == ["request", "request", "verification"]
     assert "test_f1" in again.metrics
     assert "The last receipt holds" in unweave("verify", folder / "c").stdout
     assert "forgotten nothing yet" in unweave("verify", folder / "a").stdout
@@ -401,7 +394,7 @@ def test_a_step_that_is_worth_nothing_is_said_to_be(run: uw.Run, data: Data, tmp
     assert done.exit_code == 1
     assert "without deferring" in done.stderr
     verified = uw.Run.open(path).receipts[-1]
-    assert verified.verified, "it is written down all the same"
+    assert verified.grade == "worse", "it is written down all the same"
     assert verified.residual_influence is not None
     assert verified.residual_influence >= 1
     assert "worse than nothing" in verified.warnings[-1]

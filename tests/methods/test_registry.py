@@ -36,7 +36,7 @@ def test_a_method_object_takes_the_prepared_state_of_the_run(run: uw.Run) -> Non
 
 def test_a_plan_with_a_method_object_costs_what_it_will_cost(run: uw.Run) -> None:
     asked = edge_of(run)
-    assert run.plan(asked, GIF(steps=3)).passes == run.plan(asked, "gif", steps=3).passes
+    assert run.preview(asked, GIF(steps=3)).passes == run.preview(asked, "gif", steps=3).passes
 
 
 def test_what_an_object_has_of_its_own_is_kept(run: uw.Run) -> None:
@@ -54,7 +54,7 @@ def test_options_still_go_into_an_object_itself(run: uw.Run) -> None:
 
 
 def test_a_ladder_given_as_an_object_knows_the_recipe_of_the_run(run: uw.Run) -> None:
-    by_name, by_object = run.plan(edge_of(run), "auto"), run.plan(edge_of(run), Auto())
+    by_name, by_object = run.preview(edge_of(run), "auto"), run.preview(edge_of(run), Auto())
     assert by_object.how == by_name.how
 
 

@@ -278,7 +278,7 @@ def test_statistics_of_the_whole_graph_are_not_walked() -> None:
     request = uw.draw("edges:0.1", run.data)
     for refused in (
         lambda: run.forget(request, "retrace", share=0.8),
-        lambda: run.plan(request, "retrace", share=0.8),
+        lambda: run.preview(request, "retrace", share=0.8),
         lambda: uw.trace_path(run.checkpoints, run.model, run.data, weight_decay=1e-3),
     ):
         with pytest.raises(uw.MethodError, match="running statistics"):
@@ -321,7 +321,7 @@ def test_what_cannot_be_walked_is_refused() -> None:
         with pytest.raises(uw.MethodError, match=words):
             run.forget(request, "retrace", **given)
         with pytest.raises(uw.MethodError, match=words):
-            run.plan(request, "retrace", **given)
+            run.preview(request, "retrace", **given)
     with pytest.raises(uw.MethodError, match="prepare the run"):
         run.replace(prepared=None).forget(request, "retrace", share=0.8)
 

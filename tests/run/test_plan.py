@@ -54,7 +54,7 @@ def test_passes_that_are_known(
 ) -> None:
     run = runs["plain"]
     request = uw.draw(forget, run.data)
-    plan = run.plan(request, method, **options)
+    plan = run.preview(request, method, **options)
     receipt = run.forget(request, method, **options).receipts[-1]
     assert plan.passes == {"least": passes, "most": passes, "about": None}
     assert receipt.passes == passes
@@ -81,7 +81,7 @@ def test_passes_lie_within_the_bounds(runs: dict[str, uw.Run], kind: str, method
     run = runs[kind]
     for forget in ("edges:0.02", "nodes:0.1,features:0.1", "labels:0.1"):
         request = uw.draw(forget, run.data)
-        plan = run.plan(request, method, **options)
+        plan = run.preview(request, method, **options)
         passes = run.forget(request, method, **options).receipts[-1].passes
         least, most = plan.passes["least"], plan.passes["most"]
         assert least is not None
@@ -91,7 +91,7 @@ def test_passes_lie_within_the_bounds(runs: dict[str, uw.Run], kind: str, method
 
 @pytest.mark.parametrize(("kind", "most"), [("prepared", 20), ("forgettable", 34)])
 def test_the_bounds_of_a_prepared_request_are_near(runs: dict[str, uw.Run], kind: str, most: int) -> None:
-    plan = runs[kind].plan(uw.draw("edges:0.1", runs[kind].data))
+    plan = runs[kind].preview(uw.draw("edges:0.1", runs[kind].data))
     assert plan.passes["least"] == 4
     assert plan.passes["most"] == most
     assert plan.at_minimum is (kind == "forgettable")
@@ -104,7 +104,7 @@ def test_what_a_polish_takes_is_told_by_the_first(
 ) -> None:
     run = runs["forgettable"]
     request = uw.draw("edges:0.05", run.data)
-    plan = run.plan(request, method, **options)
+    plan = run.preview(request, method, **options)
     passes = run.forget(request, method, **options).receipts[-1].passes
     least, about = plan.passes["least"], plan.passes["about"]
     assert least is not None
@@ -113,7 +113,7 @@ def test_what_a_polish_takes_is_told_by_the_first(
     assert least <= passes
     assert 0.5 * about <= passes <= 2 * about
     assert plan.retraining == 2 * EPOCHS + run.metrics["polish_passes"]
-    later = run.forget(request).plan(uw.draw("nodes:0.1", run.data), method, **options)
+    later = run.forget(request).preview(uw.draw("nodes:0.1", run.data), method, **options)
     assert later.retraining is None, "scores of the first training are not kept"
     assert "what a retraining takes is not known" in str(later)
     assert "how many more is not known" in str(later)
@@ -122,10 +122,10 @@ def test_what_a_polish_takes_is_told_by_the_first(
 def test_a_purge_is_planned_with_its_cost(runs: dict[str, uw.Run]) -> None:
     run = runs["prepared"]
     request = uw.draw("edges:0.1", run.data)
-    plan, after = run.plan(request, purge=True), run.forget(request, purge=True)
+    plan, after = run.preview(request, purge=True), run.forget(request, purge=True)
     assert after.prepared is not None
     assert 0.5 * after.prepared.passes <= plan.preparing <= 2 * after.prepared.passes
-    assert run.plan(request).preparing == 0
+    assert run.preview(request).preparing == 0
     least, most = plan.passes["least"], plan.passes["most"]
     assert least is not None
     assert most is not None
@@ -143,10 +143,10 @@ def test_what_would_be_purged_is_what_is(
 ) -> None:
     run = runs[kind]
     request = uw.draw("edges:0.1", run.data)
-    planned = run.plan(request, method, purge=purge, **options).remembers
-    done = run.forget(request, method, purge=purge, **options).receipts[-1].remembers
-    keys = ("what", "where", "state")
-    assert [[t[key] for key in keys] for t in planned] == [[t[key] for key in keys] for t in done]
+    planned = run.preview(request, method, purge=purge, **options).remembers
+    receipts = run.forget(request, method, purge=purge, **options).receipts
+    done = {trace["where"]: trace["state"] for receipt in receipts for trace in receipt.remembers}
+    assert {trace["where"]: trace["state"] for trace in planned} == done
 
 
 def test_it_says_what_the_receipt_says(runs: dict[str, uw.Run]) -> None:
@@ -154,7 +154,7 @@ def test_it_says_what_the_receipt_says(runs: dict[str, uw.Run]) -> None:
     before = flatten(run.model).clone()
     for defer in (False, True):
         request = uw.Request(nodes=[3], edges=[(1, int(run.data.edge_index[1][run.data.edge_index[0] == 1][0]))])
-        plan = run.plan(request, defer=defer)
+        plan = run.preview(request, defer=defer)
         receipt = run.forget(request, defer=defer).receipts[-1]
         assert plan.request == receipt.request
         assert plan.removed == receipt.removed
@@ -194,7 +194,7 @@ def test_whatever_forget_refuses_is_refused(runs: dict[str, uw.Run]) -> None:
     ]
     for run, wanted, method, options in cases:
         said = []
-        for act in (run.forget, run.plan):
+        for act in (run.forget, run.preview):
             with pytest.raises(uw.UnweaveError) as error:
                 act(wanted, method, **options)
             said.append((type(error.value), str(error.value)))
@@ -215,7 +215,7 @@ class Fixed(nn.Module):
 def test_a_model_that_cannot_be_retrained_is_found_out() -> None:
     data = small_graph()
     run = uw.Run(Fixed(), data, recipe=uw.Recipe())
-    for act in (run.plan, run.forget):
+    for act in (run.preview, run.forget):
         with pytest.raises(uw.ModelError, match="'scale' was not drawn anew"):
             act(uw.draw("edges:0.1", data), "retrain")
 
@@ -223,12 +223,12 @@ def test_a_model_that_cannot_be_retrained_is_found_out() -> None:
 def test_pending_requests_and_worn_curvature_come_first(runs: dict[str, uw.Run]) -> None:
     run = runs["prepared"]
     waiting = run.forget(uw.draw("edges:0.02", run.data), defer=True)
-    plan = waiting.plan(uw.draw("nodes:0.1", waiting.data))
+    plan = waiting.preview(uw.draw("nodes:0.1", waiting.data))
     assert "1 request that is pending would be verified" in plan.first[0]
     assert waiting.pending == 1
     worn = run.forget(uw.draw("edges:0.4", run.data))
     request = uw.draw("nodes:0.1", worn.data)
-    plan, passes = worn.plan(request), worn.forget(request).receipts[-1].passes
+    plan, passes = worn.preview(request), worn.forget(request).receipts[-1].passes
     assert "computed anew" in plan.first[0]
     assert plan.passes["most"] is None
     assert plan.passes["least"] is not None
@@ -239,7 +239,7 @@ def test_pending_requests_and_worn_curvature_come_first(runs: dict[str, uw.Run])
 def test_in_blocks_only_the_least_is_known(runs: dict[str, uw.Run]) -> None:
     run = runs["prepared"]
     request = uw.draw("edges:0.1", run.data)
-    plan = run.plan(request, memory_mib=64)
+    plan = run.preview(request, memory_mib=64)
     least = plan.passes["least"]
     assert least is not None
     assert plan.passes["most"] is None
@@ -252,7 +252,7 @@ def test_shards() -> None:
     how = EraserBLPA.from_recipe(run.recipe, shards=3)
     sharded = uw.Run(how.setup(run.model, data, run.recipe), data, recipe=run.recipe)
     request = uw.Request(nodes=[int(data.train_mask.nonzero()[0])])
-    plan, receipt = sharded.plan(request, how), sharded.forget(request, how).receipts[-1]
+    plan, receipt = sharded.preview(request, how), sharded.forget(request, how).receipts[-1]
     assert plan.how == f"train {receipt.details['shards_retrained']} of 3 shards from scratch for 10 epochs"
     assert plan.passes["least"] is not None
     assert plan.passes["most"] is not None
@@ -269,7 +269,7 @@ class Unheard(Method):
 
 
 def test_a_method_that_says_nothing_of_its_cost(runs: dict[str, uw.Run]) -> None:
-    plan = runs["plain"].plan(uw.draw("edges:0.1", runs["plain"].data), Unheard())
+    plan = runs["plain"].preview(uw.draw("edges:0.1", runs["plain"].data), Unheard())
     assert plan.passes == {"least": 7, "most": None, "about": None}
     assert "at least 7 passes, how many more is not known; at least 8.8% of a retraining" in str(plan)
 

@@ -22,7 +22,8 @@ from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.losses import cross_entropy
 from unweave.objective.scores import micro_f1
-from unweave.receipt.receipt import Receipt, environment
+from unweave.receipt.receipt import Receipt
+from unweave.receipt.record import environment
 from unweave.request import Request
 from unweave.training.adam import Progress
 

@@ -228,7 +228,7 @@ def in_sequence(receipt: Receipt, earlier: Sequence[Receipt]) -> Receipt:
     ]
     if receipt.certificate is None or receipt.certificate not in told:
         return receipt
-    if others := len(earlier) + 1 - len(told):
+    if others := sum(r.carried_out for r in (*earlier, receipt)) - len(told):
         models = "1 earlier model of this run is" if others == 1 else f"{others} earlier models of this run are"
         note = f"{receipt.certificate['statement']}; {models} not certified, and may give away what this one does not"
         receipt = replace(receipt, certificate=receipt.certificate | {"statement": note})

@@ -1,6 +1,5 @@
 """``unweave forget``: make the model of a run forget, and write a new run with the receipt."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ from unweave.cli.names import METHODS
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
 from unweave.cli.output import print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
-from unweave.errors import DataError, MethodError, RunError
+from unweave.errors import DataError, EmptyRequestError, MethodError, RunError
 
 if TYPE_CHECKING:
     from unweave.request import Request
@@ -57,6 +56,12 @@ def forget(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen, at what cost and damage; write nothing.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse an answer that is worse than doing nothing, or that moved nothing.")
+    ] = False,
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Go on where a request is refused; its receipt says why.")
+    ] = False,
     memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
@@ -70,8 +75,6 @@ def forget(
     """Make the model of a run forget, and write a new run with the receipt."""
     from unweave.graph.index import is_undirected
     from unweave.methods.registry import read_options
-    from unweave.receipt.receipt import describe_traces
-    from unweave.receipt.traces import replaced
     from unweave.request import Request
 
     if out is None and not dry_run:
@@ -106,34 +109,43 @@ def forget(
     }
     if out is None or dry_run:
         asked = Request.merged(stream, undirected=is_undirected(before.data)) if stream else wanted(before.data)
-        found = before.plan(asked, method, **how)
-        if out is not None and out.resolve() == run.resolve():
-            found = replace(found, remembers=replaced(found.remembers, str(run)))
+        found = before.preview(asked, method, out=out, strict=strict, **how)
         damage, in_words = _screening(before, asked, memory_mib)
         document = {"run": str(run), "plan": found.to_dict(), "screening": damage}
         print_json(document) if json else say(f"{found}\n{in_words}")
         return
     with progress_bar("forgetting" + (f" by {method}" if method else "")) as progress:
-        if stream:
-            after = before.forget_all(stream, method, batch=batch, out=out, progress=progress, screen=screen, **how)
-        else:
-            after = before.forget(wanted(before.data), method, screen=screen, **how).at(out)
-            after.save(out, overwrite=overwrite)
-    new = after.receipts[len(before.receipts) :]
+        after = before.forget(
+            stream or wanted(before.data),
+            method,
+            batch=batch,
+            out=out,
+            progress=progress,
+            screen=screen,
+            strict=strict,
+            skip_invalid=skip_invalid,
+            **how,
+        )
+    new, told = after.receipts[len(before.receipts) :], after.summary(len(before.receipts))
     if json:
-        told = {"receipts": [receipt.to_dict() for receipt in new]} if stream else {"receipt": new[-1].to_dict()}
-        print_json({"run": str(out), "metrics": dict(after.metrics), **told})
+        receipts = [receipt.to_dict() for receipt in new]
+        last = next(r for r in reversed(receipts) if r["kind"] == "request")
+        print_json(
+            {
+                "run": str(out),
+                "metrics": dict(after.metrics),
+                "summary": told.to_dict(),
+                **({"receipts": receipts} if stream else {"receipt": last, "receipts": receipts}),
+            }
+        )
         return
-    if not new:
-        say(f"{'Nothing':<11}was done: the model had forgotten all of it before; {after.receipts[-1].warnings[-1]}")
-        for title, text in describe_traces(after.receipts[-1].remembers) if purge else ():
-            say(f"{title:<11}{text}")
-        say(f"{'Written':<11}{out}")
-        return
-    for receipt in new if stream else ():
-        rung = receipt.details.get("rung", receipt.method["name"])
-        say(f"{'Request':<11}{Request.from_dict(receipt.request).describe()}: {rung}, {receipt.passes:g} passes")
-    say(str(after.receipts[-1]))
+    if stream:
+        for receipt in new:
+            say(f"{'Request':<11}{receipt.id or str(receipt.request_digest)[:12]}  {receipt.verdict}")
+        say(str(told))
+    else:
+        for receipt in new:
+            say(str(receipt))
     if "test_f1" in before.metrics and "test_f1" in after.metrics:
         say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")
     say(f"{'Written':<11}{out}")
@@ -145,6 +157,6 @@ def _screening(run: "Run", request: "Request", memory_mib: float | None) -> tupl
         if memory_mib is not None:
             raise MethodError("it looks at the whole graph at once; leave --memory-mib out")
         found = run.screen(request)
-    except (DataError, MethodError) as error:
+    except (DataError, MethodError, EmptyRequestError) as error:
         return {"refused": str(error)}, f"{'Screened':<11}not possible: {error}"
     return found.to_dict(), str(found)

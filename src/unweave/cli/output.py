@@ -84,8 +84,8 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         except UnweaveError as error:
             typer.echo(f"unweave: {error}", err=True)
             raise typer.Exit(1) from error
-        except KeyboardInterrupt:
-            typer.echo("unweave: interrupted; nothing was written", err=True)
+        except KeyboardInterrupt as error:
+            typer.echo(f"unweave: {error}" if str(error) else "unweave: interrupted; nothing was written", err=True)
             raise typer.Exit(1) from None
 
     return wrapped

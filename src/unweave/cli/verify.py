@@ -1,4 +1,4 @@
-"""``unweave verify``: complete the receipts of deferred requests, and check the last one again."""
+"""``unweave verify``: look at deferred requests on the whole graph, and check the last receipt again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,14 +15,14 @@ __all__ = ["verify"]
 
 @reports_errors
 def verify(
-    run: Annotated[Path, typer.Argument(help="Folder of the run; its receipts are completed in place.")],
+    run: Annotated[Path, typer.Argument(help="Folder of the run; the receipt of the verification is added in place.")],
     device: Device = "cpu",
     root: Root = None,
     model: OwnModel = None,
     data: OwnGraph = None,
     json: Json = False,
 ) -> None:
-    """Complete the receipts of deferred requests, by one evaluation on the remaining graph."""
+    """Say what deferred requests were worth, by one evaluation on the remaining graph, in a receipt of its own."""
     from unweave.methods.deferred import BEYOND
 
     before = open_run(run, device=device, root=root, model=model, data=data)
@@ -30,7 +30,7 @@ def verify(
     after = before.verify()
     if count:
         after.save(run, overwrite=True)
-    receipts = after.receipts[len(after.receipts) - count :]
+    receipts = after.receipts[len(before.receipts) :]
     if json:
         print_json(
             {

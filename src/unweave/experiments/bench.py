@@ -29,7 +29,7 @@ from unweave.methods.registry import make
 from unweave.models import MODELS
 from unweave.models.structure import by_messages
 from unweave.objective.scores import closed, gap, log_probabilities, micro_f1
-from unweave.receipt.receipt import environment
+from unweave.receipt.record import environment
 from unweave.request import Request
 from unweave.run.run import Run
 from unweave.run.train import train

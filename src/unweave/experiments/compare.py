@@ -44,7 +44,8 @@ from unweave.experiments.trial import (
 from unweave.methods import available
 from unweave.methods.registry import make, parse
 from unweave.objective.scores import closed, gap
-from unweave.receipt.receipt import Receipt, environment
+from unweave.receipt.receipt import Receipt
+from unweave.receipt.record import environment
 from unweave.run.calibrate import DELETIONS
 from unweave.training.adam import Progress
 from unweave.training.recipe import Recipe

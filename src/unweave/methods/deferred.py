@@ -14,7 +14,6 @@ remaining graph tells (:func:`settle`), for all the requests since the last one.
 """
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -34,15 +33,17 @@ from unweave.graph.view import GraphView
 from unweave.methods import GIF, Method
 from unweave.models.reach import describe
 from unweave.objective.checks import check_model
-from unweave.objective.decay import WeightDecay, decay_to_json, decay_vector
+from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, Point
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.locality import Locality, Pull, local_pull
-from unweave.receipt.receipt import Receipt, environment
 from unweave.request import Request
 
-__all__ = ["BEYOND", "Deferred", "cautious_damping", "forget_locally", "settle"]
+__all__ = ["BEYOND", "RULES", "Deferred", "Settled", "cautious_damping", "forget_locally", "settle"]
+
+RULES = ("minimum", "damping")
+"""Groups of the tuning that decide about a deferred step."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,27 @@ class Deferred:
     Attributes:
         model: The new model.
         graph: The remaining graph.
-        receipt: The receipt, unverified.
+        facts: What the receipt has of it, by the receipt's names.
         prepared: The state for the next request.
     """
 
     model: nn.Module
     graph: GraphView
-    receipt: Receipt
+    facts: dict[str, Any]
     prepared: Prepared
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What looking at deferred requests on the whole graph tells.
+
+    Attributes:
+        prepared: The state for the next request, with nothing pending.
+        facts: What the receipt has of it, by the receipt's names.
+    """
+
+    prepared: Prepared
+    facts: dict[str, Any]
 
 
 def forget_locally(
@@ -72,7 +86,6 @@ def forget_locally(
     loss: Loss,
     forward: Forward,
     meter: Meter,
-    seed: int,
     allow_class_loss: bool,
 ) -> Deferred:
     """Carry out a request without looking at the whole graph; the arguments are those of :func:`unweave.unlearn`."""
@@ -98,55 +111,39 @@ def forget_locally(
             load_flat(new, theta + x)
             _check_step(new, x, pull.v)
             now = _aged(ready, new, there, pull.v, x)
-    meter.seconds["total"] = sum(meter.seconds.values())
-    receipt = Receipt(
-        request=taken.request.to_dict(),
-        request_digest=taken.request.digest,
-        removed=taken.counts,
-        graph=_describe_graph(before, after, taken, here, there),
-        region=_describe_region(pull, here),
-        method={"name": method.name, "options": {"defer": True, "prepared": "Prepared"}},
-        details=details,
-        solve=None,
-        objective={
-            "loss": str(loss),
-            "weight_decay": decay_to_json(weight_decay),
-        },
-        residual_influence=None,
-        step_norm=float(x.norm()),
-        parameters={
+    facts: dict[str, Any] = {
+        "status": "unverified",
+        "request": taken.request.content(),
+        "removed": taken.counts,
+        "graph": _describe_graph(before, after, taken, here, there),
+        "region": _describe_region(pull, here),
+        "method": {"name": method.name, "options": {"defer": True, "prepared": "Prepared"}},
+        "details": details,
+        "step_norm": float(x.norm()),
+        "parameters": {
             "count": theta.numel(),
             "norm_before": float(theta.norm()),
             "digest_before": digest,
             "digest_after": now.parameters,
         },
-        seconds=meter.seconds,
-        passes=meter.passes,
-        peak_mib=peak[0],
-        seed=seed,
-        environment={
-            **environment(meter.device),
-            "dtype": str(theta.dtype).removeprefix("torch."),
-            "tuning": TUNING.used(("minimum", "damping")),
-        },
-        warnings=warnings,
-        verified=False,
-        certificate=none("a deferred step is not looked at on the whole graph"),
-    )
-    return Deferred(new, after, receipt, now)
+        "passes": meter.passes,
+        "peak_mib": peak[0],
+        "warnings": warnings,
+        "certificate": none("a deferred step is not looked at on the whole graph"),
+    }
+    return Deferred(new, after, facts, now)
 
 
 def settle(
     model: nn.Module,
     data: Data,
     ready: Prepared,
-    receipts: Sequence[Receipt],
     *,
     weight_decay: WeightDecay,
     loss: Loss,
     forward: Forward,
-) -> tuple[Prepared, Sequence[Receipt]]:
-    """Evaluate the objective on the remaining graph, and complete the receipts of the requests that are pending.
+) -> Settled:
+    """Evaluate the objective on the remaining graph: what became of the requests that are pending.
 
     For n of them together the residual is ‖∇L'(θ̂) − ∇L0(θ0)‖ / ‖v₁ + … + vₙ‖ and the local change that of
     L'(θ) − ⟨∇L0(θ0), θ⟩, with θ0 where the last evaluation was. For a single one it is what every receipt has.
@@ -155,14 +152,12 @@ def settle(
         model: The model after them.
         data: The remaining graph.
         ready: The state after them.
-        receipts: All receipts, oldest first.
         weight_decay: What the model was trained with.
         loss: Per-node loss.
         forward: How to call the model.
     """
     pending = ready.pending
-    if pending is None:
-        return ready, receipts
+    assert pending is not None
     if ready.parameters != tensor_digest(model.named_parameters()):
         raise RunError("the model is not the one that the deferred requests left; give that one, or forget them anew")
     meter = Meter(data.x.device)
@@ -182,25 +177,19 @@ def settle(
     size = float(pending.pull.norm())
     change = _local_change(start, end, ready.gradient)
     residual = float((gradient - ready.gradient).norm()) / size if size else None
-    objectives = {"remaining_before": start.value, "remaining_after": end.value, "local_change": change}
-    warnings = [BEYOND] if residual is not None and residual >= 1 and change > 0 else []
-    count = pending.requests
-    spent = meter.seconds["verify"] / count
-    done = tuple(
-        replace(
-            receipt,
-            verified=True,
-            residual_influence=residual,
-            objective=receipt.objective | objectives,
-            details=receipt.details | ({"verified_together": count} if count > 1 else {}),
-            seconds=receipt.seconds | {"verify": spent, "total": receipt.seconds["total"] + spent},
-            passes=receipt.passes + meter.passes / count,
-            warnings=[*receipt.warnings, *warnings],
-        )
-        for receipt in receipts[-count:]
-    )
+    worse = residual is not None and residual >= 1 and change > 0
     settled = replace(ready.moved(ready.parameters, end.value, gradient), age=ready.age).on(data, loss, forward)
-    return settled, (*receipts[:-count], *done)
+    return Settled(
+        settled,
+        {
+            "objective": {"remaining_before": start.value, "remaining_after": end.value, "local_change": change},
+            "residual_influence": residual,
+            "step_norm": float(pending.step.norm()),
+            "seconds": {**meter.seconds, "total": meter.seconds["verify"]},
+            "passes": meter.passes,
+            "warnings": [BEYOND] if worse else [],
+        },
+    )
 
 
 def _local_change(start: Point, end: Point, slope: Tensor) -> float:

@@ -4,29 +4,32 @@ A receipt lists every such trace with its state: ``purged`` (it is gone), ``rewr
 removed data) or ``kept``, with the place and the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 __all__ = [
     "BEFORE",
+    "OF_MODEL",
     "STATES",
     "UNPURGED",
-    "State",
+    "Part",
     "Trace",
+    "before",
     "fates",
     "outside",
-    "replaced",
     "trace",
 ]
 
 Trace = dict[str, str]
 BEFORE = "the run before"
 UNPURGED = "the run before the purge"
+OF_MODEL = ("running statistics", "frozen parameters", "a parameter", "a buffer")
+"""What of the model itself can remember beside the parameters that a method changes."""
 
 
 @dataclass(frozen=True)
-class State:
+class Part:
     """A part of a run that was made with the graph as it was, and that the run can do without.
 
     Attributes:
@@ -50,20 +53,20 @@ class State:
 
 
 STATES = (
-    State(
+    Part(
         field="prepared",
         files=("prepared.safetensors", "prepared.json"),
         what="the prepared state",
         kept="its curvature was computed on the graph with what was removed",
         anew=True,
     ),
-    State(
+    Part(
         field="checkpoints",
         files=("checkpoints.safetensors", "checkpoints.json"),
         what="the checkpoints",
         kept="weights, optimiser and random numbers, trained on what was removed; replay resumes them",
     ),
-    State(
+    Part(
         field="calibration",
         files=("calibration.json",),
         what="the calibration",
@@ -99,27 +102,28 @@ def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[st
     return found
 
 
-def outside(name: str | None, receipt: int, run: str | None) -> list[Trace]:
+def outside(name: str | None, receipt: int, run: str | None, *, replaced: bool = False) -> list[Trace]:
     """What lies beyond the parts of a run, and is named, not touched.
 
     Args:
         name: Of the data set, where it has one.
         receipt: Number of the receipt.
         run: The folder the run was opened from, if it was.
+        replaced: Whether the new run takes its place.
     """
-    back = "it has the old model and all that belongs to it; delete it, or forget in place (--out RUN --overwrite)"
     data = "the graph as it was, outside of the run: it is read, and never changed"
     return [
-        trace(BEFORE, run or "wherever it was saved", "kept", back),
+        before(BEFORE, run, "it has the old model and all that belongs to it; delete it, or forget", replaced=replaced),
         trace(f"the data set {name}" if name else "the graph", "where it is stored", "kept", data),
         trace("the request", f"receipts.jsonl, line {receipt}", "kept", "the record of what went, by its ids"),
     ]
 
 
-def replaced(traces: Sequence[Trace], run: str) -> list[Trace]:
-    """The same, in a run that took the place of the one before, in the folder ``run``."""
-    gone = {"state": "purged", "why": "replaced by this one"}
-    return [t | gone if t["what"] in (BEFORE, UNPURGED) and t["where"] == run else t for t in traces]
+def before(what: str, run: str | None, why: str, *, replaced: bool) -> Trace:
+    """The run before, which the new one replaces or leaves where it is."""
+    if replaced:
+        return trace(what, run or "wherever it was saved", "purged", "replaced by this one")
+    return trace(what, run or "wherever it was saved", "kept", f"{why} in place (--out RUN --overwrite)")
 
 
 def _epochs(value: object) -> str:

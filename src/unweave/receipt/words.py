@@ -1,18 +1,190 @@
-"""The verdict of the ladder in plain words: what was done, how near it is believed to be, and what is not known."""
+"""A receipt in plain words: what became of the data and of the model, for somebody who has to rely on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unweave.receipt.estimate import Estimate
-from unweave.receipt.traces import Trace
+from unweave.receipt.record import Record
+from unweave.receipt.traces import OF_MODEL, Trace
 
-__all__ = ["in_time", "in_words"]
+__all__ = ["GRADES", "HARMFUL", "grade", "grounds", "in_time", "verdict"]
+
+GRADES = {
+    "retrained": "trained anew without it, which is exact",
+    "certified": "certified, which is exact within the stated chance",
+    "not needed": "unaffected, as nothing it was trained on depended on it",
+    "bounded": "proved to be near where retraining leads",
+    "believed": "believed to be near a retrained one, by simulated deletions",
+    "at a minimum": "at a minimum again without it",
+    "influence": "corrected by an influence step, nearness not measured",
+    "trained on": "trained on without it, nearness not measured",
+    "told": "partly trained anew, nearness as the receipt says",
+    "unverified": "moved by a step that nobody has checked",
+    "unchanged": "practically unchanged: do not rely on it",
+    "worse": "worse than doing nothing: do not use it",
+    "nothing to do": "not touched, as there was nothing to do",
+    "refused": "not touched, as the request was refused",
+    "purged": "not touched by a purge",
+}
+"""What a receipt can say of the model, from exact to useless."""
+
+HARMFUL = ("unchanged", "worse")
+"""What ``strict`` refuses."""
+
+UNDONE = 0.9
+"""Of the pull of what was removed: where a step leaves more, the model is as good as unchanged."""
+
+SAME = 1e-6
+"""Relative difference up to which two values of an objective are the same but for rounding."""
+
+NEAR = 0.05
+"""Of the parameters' length: a proved distance up to which it says something."""
 
 
-def in_words(
+def grade(record: Record) -> str:
+    """What a receipt says of the model, as one of :data:`GRADES`."""
+    if record.status in ("refused", "nothing to do", "unverified"):
+        return record.status
+    if record.kind == "purge":
+        return "purged"
+    return next((name for name, holds in RULES if holds(record)), "influence")
+
+
+def verdict(record: Record) -> str:
+    """The receipt in one line."""
+    if record.kind == "verification":
+        some = _requests(len(record.speaks_of))
+        return f"Checked on the whole graph: {some} that had been deferred. Model: {_model(record)}."
+    if record.kind == "purge":
+        gone = [found["what"] for found in record.remembers if found["state"] == "purged"]
+        anew = [found["what"] for found in record.remembers if found["state"] == "rewritten"]
+        return _sentence(
+            "Purged of what else was made with the data of earlier requests",
+            f"removed: {', '.join(gone)}" if gone else "",
+            f"made anew without it: {', '.join(anew)}" if anew else "",
+        )
+    if record.status == "refused":
+        return f"Data removed from the graph: no. Model: not touched. The request was refused: {record.reason}"
+    if record.status == "nothing to do":
+        why = str(record.reason)
+        return f"Nothing to do: {why}. Model: not touched."
+    partly = record.reason is not None and record.carried_out
+    data = "yes, what earlier requests had left of it" if partly else "yes"
+    kept = [found["what"] for found in record.remembers if found["what"] in OF_MODEL and found["state"] == "kept"]
+    but = f"; but {' and '.join(dict.fromkeys(kept))} in it may still hold some of it" if kept else ""
+    return f"Data removed from the graph: {data}. Model: {_model(record)}{but}."
+
+
+def _model(record: Record) -> str:
+    """What became of the model, to go on with after that word."""
+    return MODEL[grade(record)](record)
+
+
+def _certified(record: Record) -> str:
+    proof = record.certificate or {}
+    chance = f"ε = {proof['epsilon']:g}, δ = {proof['delta']:g}"
+    return f"certified; no test tells it from a retrained one better than {chance} allow"
+
+
+def _bounded(record: Record) -> str:
+    share = (record.certificate or {})["distance"] / max(record.parameters["norm_before"], 1e-30)
+    return f"proved to be within {share:.2g} of its length of where retraining to the end leads"
+
+
+def _believed(record: Record) -> str:
+    assert record.ladder is not None
+    known = record.ladder["calibration"] or {}
+    rests = f", by {known['deletions']} simulated deletions" if known else ""
+    text = f"believed to have come {Estimate(**record.ladder['estimate'])} of the way to a retrained one{rests}"
+    text += ", less than was asked for" if record.ladder["short"] else ""
+    return text + ("; its own figures speak against that" if record.ladder["doubt"] else "")
+
+
+def _corrected(record: Record) -> str:
+    undone = (
+        ""
+        if record.residual_influence is None
+        else f" that took back {_undone(record)} of the pull of what was removed"
+    )
+    return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured"
+
+
+def _undone(record: Record) -> str:
+    assert record.residual_influence is not None
+    return f"{max(0.0, 1 - record.residual_influence):.0%}"
+
+
+def _name(record: Record) -> str:
+    """The method, or the rung that ``auto`` took."""
+    rung = record.details.get("rung", record.method.get("name", ""))
+    return str(rung).partition("(")[0]
+
+
+def _rose(record: Record) -> bool:
+    """Whether the objective on the remaining graph is higher than before anything was done."""
+    before, after = (record.objective.get(f"remaining_{when}") for when in ("before", "after"))
+    return before is not None and after is not None and after - before > SAME * abs(before)
+
+
+def _by_itself(record: Record) -> bool:
+    """Whether a method went down the objective of the remaining graph itself, so that Q tells nothing of it."""
+    return record.details.get("objective") == "L'" or _name(record) == "finetune"
+
+
+def _is_bounded(record: Record) -> bool:
+    proof = record.certificate or {}
+    return proof.get("kind") == "bound" and bool(proof["distance"] <= NEAR * record.parameters["norm_before"])
+
+
+def _is_worse(record: Record) -> bool:
+    """By the receipt's own figures: the objective that the method is judged by rose, and so did its gradient."""
+    if _by_itself(record):
+        return _rose(record)
+    residual, change = record.residual_influence, record.objective.get("local_change")
+    return residual is not None and residual >= 1 and change is not None and change > 0
+
+
+RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
+    ("certified", lambda r: (r.certificate or {}).get("kind") == "removal"),
+    ("retrained", lambda r: r.anew),
+    ("believed", lambda r: r.ladder is not None and r.ladder.get("estimate") is not None),
+    ("not needed", lambda r: r.residual_influence is None and r.objective.get("local_change") is not None),
+    ("unchanged", lambda r: r.kind == "request" and r.step_norm == 0),
+    ("bounded", _is_bounded),
+    ("worse", _is_worse),
+    ("trained on", lambda r: _name(r) == "finetune"),
+    ("at a minimum", _by_itself),
+    ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
+    ("unchanged", lambda r: r.residual_influence is not None and r.residual_influence >= UNDONE),
+)
+"""What a receipt says of the model: the first that holds, and otherwise ``"influence"``."""
+
+MODEL: dict[str, Callable[[Record], str]] = {
+    "retrained": lambda r: "trained anew without it; this is exact, it never saw what was removed",
+    "certified": _certified,
+    "not needed": lambda r: "need not change; nothing it was trained on depended on what was removed",
+    "bounded": _bounded,
+    "believed": _believed,
+    "at a minimum": lambda r: (
+        "at a minimum again without it, which is where retraining leads; how near to that was not measured"
+    ),
+    "influence": _corrected,
+    "trained on": lambda r: "trained on for a while without it; how near to a retrained one that is was not measured",
+    "told": lambda r: str(r.nearness),
+    "unverified": lambda r: "moved by one step that nobody has checked; verify the run before you rely on it",
+    "unchanged": lambda r: "practically unchanged; do not rely on it",
+    "worse": lambda r: "worse than doing nothing, by the receipt's own figures; do not use it",
+}
+
+
+def _sentence(*parts: str) -> str:
+    return "; ".join(filter(None, parts)) + "."
+
+
+def grounds(
     ladder: dict[str, Any], remembers: Sequence[Trace], certificate: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Sentences for people.
+    """What ``auto`` did, how near it is believed to be, on what evidence, and what still remembers.
 
     Args:
         ladder: What :class:`unweave.methods.Auto` notes in a receipt.

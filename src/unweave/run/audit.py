@@ -77,7 +77,9 @@ def audit(
         if request is None:
             if not receipts:
                 raise RequestError("the second run has no receipt that the first has not; give request=")
-            asked = [Request.from_dict(receipt.request) for receipt in receipts]
+            asked = [Request.from_dict(receipt.request) for receipt in receipts if receipt.carried_out]
+            if not asked:
+                raise RequestError("the second run has forgotten nothing that the first has not; give request=")
             request = asked[0] if len(asked) == 1 else Request.merged(asked, undirected=is_undirected(data))
     old, new = (value.model if isinstance(value, Run) else value for value in (before, after))
     for value in (old, new):
@@ -97,7 +99,7 @@ def audit(
         seed=seed,
         jobs=jobs,
         cache=cache,
-        receipt=receipts[-1] if receipts else None,
+        receipt=next((receipt for receipt in reversed(receipts) if receipt.carried_out), None),
         progress=progress,
     )
 

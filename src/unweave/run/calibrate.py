@@ -13,16 +13,16 @@ from torch_geometric.data import Data
 from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
-from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
+from unweave.errors import MethodError, ModelError, SolverError
 from unweave.graph.index import distinct_edges, is_undirected
 from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import shape_of
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.request import ALL, KINDS, Request
-from unweave.run.forget import check_trainer
 from unweave.run.state import State, unlearn_state
 from unweave.run.verify import prepared_anew, served_best, verified
+from unweave.run.wish import check_trainer
 from unweave.training.adam import Progress
 from unweave.training.recipe import AnyTrainer
 from unweave.unlearning import Unlearned
@@ -121,9 +121,8 @@ def _measure(state: State, ready: Prepared, request: Request, trainer: AnyTraine
         undirected=is_undirected(data),
         training_nodes=int(data.train_mask.sum()),
     )
-    try:
-        reference = _forget(state, request, RETRAIN, ready, trainer)
-    except EmptyRequestError:  # features that are zero already
+    reference = _forget(state, request, RETRAIN, ready, trainer)
+    if not reference.receipt.carried_out:  # features that are zero already
         return Deletion(shape, {}, 0.0, 0.0, 0.0, perf_counter() - start)
     kept = torch.ones(data.num_nodes, dtype=torch.bool, device=data.x.device)
     kept[list(request.nodes)] = False

@@ -1,6 +1,5 @@
 """Forget one request on a run: what is checked first, and what becomes of the rest of the run."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,124 +7,93 @@ from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import in_sequence
 from unweave.curvature.prepared import Prepared
-from unweave.errors import MethodError
 from unweave.graph.view import GraphView
-from unweave.methods import Method
 from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.scores import score_outputs
+from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run.gone import outstanding, refuse_gone
-from unweave.run.purge import check_purge, purge as purge_state, with_cost
-from unweave.run.screen import checked, with_screening
-from unweave.run.state import State, ready_for, traces, unlearn_state, worn
+from unweave.run.gone import outstanding
+from unweave.run.purge import with_cost
+from unweave.run.screen import screen_state, with_screening
+from unweave.run.state import State, ready_for, traces, unlearn_state, with_receipt, worn
 from unweave.run.verify import prepared_anew, verified
-from unweave.unlearning import Unlearned
+from unweave.run.wish import Wish
+from unweave.unlearning import Unlearned, asked_of, untouched
 
-__all__ = ["asked", "check_trainer", "forget", "noted"]
-
-REPEATS = ("auto", "replay", "retrace", "retrain")
-"""Methods that repeat the training, or some of it."""
+__all__ = ["forget", "refused"]
 
 
-def asked(
-    state: State, request: Request, method: str | Method | None, options: Mapping[str, Any], *, defer: bool, purge: bool
-) -> tuple[Request, str | Method, str]:
-    """What is to be done about a request, for :func:`forget` and for a plan of it.
-
-    Returns:
-        What earlier requests left of it; the method, where none is named the usual one; and a note of what was left
-        out, empty where nothing was.
-    """
-    method = _usual(state, defer) if method is None else method
-    check_purge(purge, defer)
-    if method in REPEATS:
-        check_trainer(state, options.get("trainer"))
-    if not isinstance(request, Request) or not state.receipts:
-        return request, method, ""
-    left, note = outstanding(request, state.receipts)
+def forget(state: State, request: Request, wish: Wish) -> State:
+    """Carry out a request, and issue its receipt; see :meth:`unweave.Run.forget`. A purge comes after all of them."""
+    method = wish.method_for(state)
+    left, reason = outstanding(request, state.receipts)
     if left is None:
-        raise refuse_gone(request, note, purge=purge)
-    return left, method, note
-
-
-def forget(
-    state: State,
-    request: Request,
-    method: str | Method | None,
-    *,
-    allow_class_loss: bool,
-    defer: bool,
-    memory_mib: float | None,
-    purge: bool,
-    screen: bool,
-    options: Mapping[str, Any],
-) -> State:
-    """Carry out a request; see :meth:`unweave.Run.forget`."""
-    found = checked(state, request, memory_mib) if screen else None
-    left, method, note = asked(state, request, method, options, defer=defer, purge=purge)
-    here = state if defer else verified(state, memory_mib)
-    how = {"allow_class_loss": allow_class_loss, "memory_mib": memory_mib, **options}
+        return _idle(state, request, reason)
+    screened = screen_state(state, left) if wish.screen else None
+    if screened is not None:
+        screened.refuse()
+    here = state if wish.defer else verified(state, wish.memory_mib)
+    told: Prepared | None = None
     if (
         here.prepared is not None
-        and not defer
+        and not wish.defer
         and "prepared" in ready_for(here, method)
         and worn(here) > TUNING.minimum.worn
     ):
-        here = prepared_anew(here, memory_mib)
+        here = prepared_anew(here, wish.memory_mib)
         told = here.prepared
-        assert told is not None
-        new = _carried_out(here, left, method, defer, how)
-        last = with_cost(new.receipts[-1], "prepare", told)
-        last = replace(last, details=last.details | {"prepared": f"anew for this request, {told.passes} passes"})
-        new = replace(new, receipts=(*new.receipts[:-1], last))
-    else:
-        new = _carried_out(here, left, method, defer, how)
-    new = purge_state(new, memory_mib) if purge else new
-    new = noted(new, note) if note else new
-    if found is not None:
-        new = replace(new, receipts=(*new.receipts[:-1], with_screening(new.receipts[-1], found)))
-    return new
+    how: dict[str, Any] = {
+        "allow_class_loss": wish.allow_class_loss,
+        "defer": wish.defer,
+        "memory_mib": wish.memory_mib,
+        "strict": wish.strict,
+    }
+    done = unlearn_state(here, left, method, **(ready_for(here, method) | how | dict(wish.options)))
+    if not done.receipt.carried_out:
+        return _idle(here, request, done.receipt.reason or reason)
+    receipt = replace(done.receipt, **asked_of(request), reason=reason or None)
+    if reason and receipt.status == "done":
+        receipt = replace(receipt, status="partly gone already")
+    if told is not None:
+        receipt = with_cost(receipt, "prepare", told)
+        receipt = replace(
+            receipt, details=receipt.details | {"prepared": f"anew for this request, {told.passes} passes"}
+        )
+    if screened is not None:
+        receipt = with_screening(receipt, screened)
+    return _after(here, done, receipt, wish)
 
 
-def _carried_out(state: State, request: Request, method: str | Method, defer: bool, how: Mapping[str, Any]) -> State:
-    """A run that is ready for a request, after it."""
-    done = unlearn_state(state, request, method, defer=defer, **(ready_for(state, method) | dict(how)))
+def refused(state: State, request: Request, why: str) -> State:
+    """The same run, with the receipt of a request that was not carried out."""
+    return with_receipt(state, _still(state, request, "refused", why))
+
+
+def _idle(state: State, request: Request, why: str) -> State:
+    """The same run, with the receipt of a request of which nothing is left to do."""
+    return with_receipt(state, _still(state, request, "nothing to do", why))
+
+
+def _still(state: State, request: Request, status: str, why: str) -> Receipt:
+    return Receipt(status=status, reason=why, **asked_of(request), parameters=untouched(state.model), seed=state.seed)
+
+
+def _after(state: State, done: Unlearned, receipt: Receipt, wish: Wish) -> State:
+    """A run that was ready for a request, after it."""
     new = replace(
         state,
         model=done.model,
         graph=done.graph,
         metrics=_scores(state, done),
         checkpoints=state.checkpoints if done.checkpoints is None else done.checkpoints,
+        prepared=done.prepared if wish.defer else _aged(state, done, wish.memory_mib),
     )
-    new = replace(new, prepared=done.prepared if defer else _aged(state, done, how["memory_mib"]))
     fresh = {"checkpoints": "training began anew on the remaining graph"} if done.anew else {}
-    receipt = replace(done.receipt, remembers=[*done.receipt.remembers, *traces(state, vars(new), fresh)])
-    return replace(new, receipts=(*state.receipts, in_sequence(receipt, state.receipts)))
-
-
-def _usual(state: State, defer: bool) -> str:
-    """The method that is taken where none is named."""
-    certified = state.training.recipe is not None and state.training.recipe.certify is not None
-    if certified and defer:
-        raise MethodError(
-            "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
-            "name method='gif' (--method gif) for a model that is not certified"
-        )
-    return "certified" if certified else "gif"
-
-
-def check_trainer(state: State, trainer: object) -> None:
-    """A recipe is that of Adam; a training whose states are those of another loop is not repeated by it."""
-    others = {name for kept in state.checkpoints for name, _ in kept.parts} - {"Adam"}
-    if others and trainer is None and state.training.trainer is None:
-        raise MethodError(
-            f"this run was trained by a loop of its own: its checkpoints were taken with {', '.join(sorted(others))}, "
-            "so that its recipe would train another model. In Python pass the trainer= that made it, to Run.forget or "
-            "Run.calibrate; the command line cannot call it, and has methods that do not train (--method gif)"
-        )
+    remembers = [*receipt.remembers, *traces(state, vars(new), fresh, in_place=wish.in_place)]
+    return with_receipt(new, in_sequence(replace(receipt, remembers=remembers), state.receipts))
 
 
 def _scores(state: State, done: Unlearned) -> dict[str, float]:
@@ -149,11 +117,3 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
     objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
     moved = state.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
     return moved.on(done.data, state.loss, state.forward)
-
-
-def noted(state: State, note: str) -> State:
-    """A run whose last receipt has a note; one that it has already is not said twice."""
-    last = state.receipts[-1]
-    if note in last.warnings:
-        return state
-    return replace(state, receipts=(*state.receipts[:-1], replace(last, warnings=[*last.warnings, note])))

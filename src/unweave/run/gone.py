@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from unweave.errors import EmptyRequestError
 from unweave.receipt.receipt import Receipt
 from unweave.request import ALL, Columns, Request
+from unweave.run.receipts import Receipts
 
-__all__ = ["outstanding", "refuse_gone"]
+__all__ = ["outstanding"]
 
 
 def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request | None, str]:
@@ -19,29 +19,19 @@ def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request 
     Returns:
         The request without that, ``None`` where nothing is left of it; and the note, empty where all of it is left.
     """
-    nodes, edges, labels = set[int](), set[tuple[int, int]](), set[int]()
-    features: dict[int, set[int] | None] = {}
-    for receipt in receipts:
-        earlier = receipt.request
-        nodes.update(earlier.get("nodes", ()))
-        labels.update(earlier.get("labels", ()))
-        for u, v in earlier.get("edges", ()):
-            edges.update([(u, v), (v, u)] if receipt.graph["undirected"] else [(u, v)])
-        for node, columns in earlier.get("features", {}).items():
-            known = features.get(int(node), set())
-            features[int(node)] = None if columns == ALL or known is None else known | set(columns)
+    taken = Receipts.of(receipts).taken
     rest: dict[str, Any] = {
-        "nodes": [n for n in request.nodes if n not in nodes],
-        "edges": [e for e in request.edges if e not in edges and not nodes & set(e)],
+        "nodes": [n for n in request.nodes if n not in taken.nodes],
+        "edges": [e for e in request.edges if e not in taken.edges and not any(n in taken.nodes for n in e)],
         "features": {
             n: there
             for n, columns in request.features.items()
-            if n not in nodes and (there := _rest(columns, features.get(n, set())))
+            if n not in taken.nodes and (there := _rest(columns, taken.features.get(n, set())))
         },
-        "labels": [n for n in request.labels if n not in labels and n not in nodes],
+        "labels": [n for n in request.labels if n not in taken.labels and n not in taken.nodes],
     }
-    left = Request(**rest) if any(rest.values()) else None
-    if left == request:
+    left = Request(**rest, id=request.id, note=request.note) if any(rest.values()) else None
+    if left is not None and left.content() == request.content():
         return request, ""
     counts = [
         (len(getattr(request, kind)) - len(rest[kind]), name)
@@ -49,8 +39,8 @@ def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request 
     ]
     changed = sum(1 for n, columns in request.features.items() if rest["features"].get(n) != columns)
     gone = [f"{n} {name}{'s' * (n > 1)}" for n, name in counts if n] + [f"features of {changed} nodes"] * (changed > 0)
-    what = f"of the request {request.digest[:12]} earlier requests had taken {', '.join(gone)} already"
-    return left, what + (": left out" if left is not None else ", which is all it names: nothing was done")
+    what = f"earlier requests had taken {', '.join(gone)} of it already"
+    return left, what + ("; the rest was carried out" if left is not None else ", which is all it names")
 
 
 def _rest(columns: Columns, gone: set[int] | None) -> Columns:
@@ -58,11 +48,3 @@ def _rest(columns: Columns, gone: set[int] | None) -> Columns:
     if columns == ALL:
         return ALL if gone is not None else ()
     return () if gone is None else tuple(c for c in columns if c not in gone)
-
-
-def refuse_gone(request: Request, note: str, *, purge: bool = False) -> EmptyRequestError:
-    """The error for a single request of which nothing is left."""
-    alone = "; to purge the run all the same, call Run.purge, or give the request as a .jsonl file" if purge else ""
-    return EmptyRequestError(
-        f"the graph no longer holds anything of this request ({request.describe()}): {note}{alone}"
-    )

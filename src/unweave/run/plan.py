@@ -1,7 +1,6 @@
 """What forgetting would do and what it would cost, without doing it."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,20 +8,22 @@ import torch
 
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import most_passes
+from unweave.errors import EmptyRequestError
 from unweave.methods import Expected, Method
 from unweave.methods.problem import meter_for
 from unweave.methods.registry import make
 from unweave.objective.parts.blocks import Blocks
-from unweave.receipt.receipt import describe_graph, describe_region, describe_removed, describe_traces
+from unweave.receipt.lines import describe_graph, describe_region, describe_removed, describe_traces
 from unweave.receipt.traces import STATES, Trace
 from unweave.request import Request
-from unweave.run.forget import asked
+from unweave.run.gone import outstanding
 from unweave.run.state import State, ready_for, traces, unlearn_state, worn
 from unweave.run.verify import verified
+from unweave.run.wish import Wish
 from unweave.training.checkpoints import Checkpoint
 from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "preview"]
 
 LATER = "one prepared step from the neighbourhood of what goes, left unverified"
 
@@ -34,7 +35,8 @@ class Plan:
     The request and the method were checked as they would be then, for the price of a few passes over the graph.
 
     Attributes:
-        request: The request in canonical form.
+        status: ``"to be done"``, ``"partly gone already"`` or ``"nothing to do"``.
+        request: What would be carried out, in canonical form; empty where there is nothing to do.
         removed: How many nodes, edges, feature rows and labels would go.
         graph: Size of the graph and of its training set, before and after.
         region: The nodes whose prediction can change.
@@ -50,6 +52,7 @@ class Plan:
         warnings: What the reader should know.
     """
 
+    status: str
     request: dict[str, Any]
     removed: dict[str, int]
     graph: dict[str, Any]
@@ -76,9 +79,11 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON document."""
-        return {"format": "unweave-plan-1", **asdict(self), "share": None if self.share is None else list(self.share)}
+        return {"format": "unweave-plan-2", **asdict(self), "share": None if self.share is None else list(self.share)}
 
     def __str__(self) -> str:
+        if self.status == "nothing to do":
+            return f"{'Asked':<11}nothing to do: {self.first[0]}"
         where: dict[bool | None, str] = {
             True: "training ended at a minimum",
             False: "training did not end at a minimum",
@@ -114,57 +119,59 @@ class Plan:
         return f"{text}; {ends} of a retraining ({self.retraining:.4g} passes)"
 
 
-def plan(
-    state: State,
-    request: Request,
-    method: str | Method | None,
-    *,
-    allow_class_loss: bool,
-    defer: bool,
-    memory_mib: float | None,
-    purge: bool,
-    options: Mapping[str, Any],
-) -> Plan:
-    """What a run would do with a request; see :meth:`unweave.Run.plan`."""
-    request, method, note = asked(state, request, method, options, defer=defer, purge=purge)
-    first = [note] if note else []
-    if state.pending and not defer:
+def preview(state: State, request: Request, wish: Wish) -> Plan:
+    """What a run would do with a request; see :meth:`unweave.Run.preview`."""
+    method = wish.method_for(state)
+    left, note = outstanding(request, state.receipts)
+    if left is None:
+        return _nothing(note)
+    first, status = ([note], "partly gone already") if note else ([], "to be done")
+    if state.pending and not wish.defer:
         some = "1 request that is" if state.pending == 1 else f"{state.pending} requests that are"
         first.append(f"{some} pending would be verified, by one look at the whole graph")
-        state = verified(state, memory_mib)
-    given = ready_for(state, method) | dict(options)
+        state = verified(state, wish.memory_mib)
+    given = ready_for(state, method) | dict(wish.options)
     recipe = state.training.recipe
     how = make(method, given, recipe)
-    old = not defer and "prepared" in given and worn(state) > TUNING.minimum.worn
+    old = not wish.defer and "prepared" in given and worn(state) > TUNING.minimum.worn
     if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
-    if defer:
-        facts, expected, limits = _deferred(state, request, how, allow_class_loss, memory_mib)
-    else:
-        facts, expected, limits = _posed(state, request, how, allow_class_loss, memory_mib)
+    try:
+        facts, expected, limits = (_deferred if wish.defer else _posed)(state, left, how, wish)
+    except EmptyRequestError as error:
+        return _nothing(str(error))
     polish = state.metrics.get("polish_passes") if recipe is not None and recipe.forgettable else 0
     least, most = limits[0], None if old or math.isinf(limits[1]) else limits[1]
     about = least + polish if expected.polishes and polish is not None else None
-    again = old + (purge and state.prepared is not None)
+    again = old + (wish.purge and state.prepared is not None)
     prepared, certified = state.prepared, recipe is not None and recipe.certify is not None
+    after, fresh = _after(state, expected.checkpoints, anew=expected.anew, purge=wish.purge)
     return Plan(
+        status=status,
         **facts,
         how=expected.how,
         at_minimum=certified or None if prepared is None else prepared.at_minimum,
         passes={"least": least, "most": most, "about": about},
         preparing=again * prepared.passes if prepared is not None else 0,
         retraining=None if polish is None or certified or recipe is None else 2 * recipe.epochs + polish,
-        remembers=traces(state, *_after(state, expected.checkpoints, anew=expected.anew, purge=purge)),
+        remembers=traces(state, after, fresh, in_place=wish.in_place),
         first=first,
     )
 
 
+def _nothing(why: str) -> Plan:
+    """The plan for a request of which nothing is left to do."""
+    none = {"least": 0.0, "most": 0.0, "about": None}
+    return Plan("nothing to do", {}, {}, {}, {}, {}, "nothing", None, none, 0, None, [], first=[why])
+
+
 def _posed(
-    state: State, request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+    state: State, request: Request, how: Method, wish: Wish
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """The problem that the request poses, and what the method says of it."""
     decay, graph = state.training.weight_decay, state.graph
-    check_kinds(how, decay, state.training.recipe, None, defer=False, bounded=memory_mib is not None)
+    bounded = wish.memory_mib is not None
+    check_kinds(how, decay, state.training.recipe, None, defer=False, bounded=bounded, strict=wish.strict)
     meter = meter_for(state.model, state.base, request)
     with torch.enable_grad():
         problem, region, notes = pose_for(
@@ -173,12 +180,12 @@ def _posed(
             request,
             how,
             None,
-            memory_mib,
+            wish.memory_mib,
             weight_decay=decay,
             loss=state.loss,
             forward=state.forward,
             seed=state.seed,
-            allow_class_loss=allow_class_loss,
+            allow_class_loss=wish.allow_class_loss,
             meter=meter,
         )
         spent = meter.passes
@@ -189,7 +196,7 @@ def _posed(
     if isinstance(problem.remaining, Blocks):
         least, most = spent, math.inf  # a sweep in blocks is more than one
     facts = {
-        "request": problem.removal.request.to_dict(),
+        "request": problem.removal.request.content(),
         "removed": problem.removal.counts,
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
@@ -200,12 +207,13 @@ def _posed(
 
 
 def _deferred(
-    state: State, request: Request, how: Method, allow_class_loss: bool, memory_mib: float | None
+    state: State, request: Request, how: Method, wish: Wish
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """A deferred request is so cheap that it is carried out to see what it would do."""
-    told = unlearn_state(
-        state, request, how, allow_class_loss=allow_class_loss, defer=True, memory_mib=memory_mib
-    ).receipt
+    given: dict[str, Any] = {"allow_class_loss": wish.allow_class_loss, "memory_mib": wish.memory_mib}
+    told = unlearn_state(state, request, how, defer=True, strict=wish.strict, **given).receipt
+    if not told.carried_out:
+        raise EmptyRequestError(str(told.reason))
     facts = {key: getattr(told, key) for key in ("request", "removed", "graph", "region", "method", "warnings")}
     return facts, Expected(LATER), (told.passes, told.passes)
 

@@ -1,62 +1,59 @@
 """Purge a run that has forgotten: drop what else was made with what was removed, or make it anew without."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from unweave.curvature.prepared import Prepared
-from unweave.errors import MethodError
 from unweave.receipt.receipt import Receipt
-from unweave.receipt.traces import STATES, UNPURGED, fates, trace
-from unweave.run.state import State
+from unweave.receipt.traces import STATES, UNPURGED, before, fates
+from unweave.run.state import State, with_receipt
 from unweave.run.verify import prepared_anew, verified
+from unweave.unlearning import untouched
 
-__all__ = ["check_purge", "purge", "with_cost"]
-
-
-def check_purge(wanted: bool, defer: bool) -> None:
-    """A purge looks at the whole graph, and a deferred request does not."""
-    if wanted and defer:
-        raise MethodError(
-            "purge (--purge) computes the prepared state anew, which looks at the whole graph, and a deferred request "
-            "does not; leave defer (--defer) out, or purge with a later request, which verifies this one"
-        )
+__all__ = ["purge", "with_cost"]
 
 
-def purge(state: State, memory_mib: float | None) -> State:
-    """Drop or make anew every part that remembers; see :meth:`unweave.Run.purge`.
+def purge(state: State, memory_mib: float | None, *, in_place: bool = False) -> State:
+    """Drop or make anew every part that remembers, and issue a receipt of that; see :meth:`unweave.Run.purge`.
 
-    What the last receipt has as rewritten was made on the remaining graph, and stays.
+    What the receipts have as rewritten since the last request was made on the remaining graph, and stays.
     """
     state = verified(state, memory_mib)
-    if not state.receipts:
-        return state
-    last = state.receipts[-1]
-    fresh = {
-        part.field: found["why"]
-        for part in STATES
-        for found in last.remembers
-        if found["where"] == part.where and found["state"] == "rewritten"
-    }
+    last, fresh = _since_the_last(state.receipts)
     stale = [part for part in STATES if getattr(state, part.field) and part.field not in fresh]
-    if not stale:
+    if last is None or not stale:
         return state
     none: dict[str, Any] = {part.field: State.__dataclass_fields__[part.field].default for part in stale}
     new = replace(state, **none)
+    receipt = Receipt(kind="purge", speaks_of=[last.digest], parameters=untouched(state.model), seed=state.seed)
     if any(part.anew for part in stale):
         new = prepared_anew(new, memory_mib)
         assert new.prepared is not None
         fresh["prepared"] = f"computed anew on the remaining graph, {new.prepared.passes} passes"
-        last = with_cost(last, "purge", new.prepared)
-    told = {found["where"]: found for found in fates(vars(state), vars(new), fresh)}
-    remembers = [told.pop(found["where"], found) for found in last.remembers] + list(told.values())
-    if state.origin is not None and len(state.receipts) <= state.origin[1]:
-        why = "it has what was purged here; delete it, or purge in place (--out RUN --overwrite)"
-        remembers.append(trace(UNPURGED, str(state.origin[0]), "kept", why))
-    return replace(new, receipts=(*state.receipts[:-1], replace(last, remembers=remembers)))
+        receipt = with_cost(receipt, "purge", new.prepared)
+    remembers = fates(vars(state), vars(new), fresh)
+    if state.origin is not None and not any(r.carried_out for r in state.receipts[state.origin.receipts :]):
+        why = "it has what was purged here; delete it, or purge"
+        remembers.append(before(UNPURGED, str(state.origin.path), why, replaced=in_place))
+    return with_receipt(new, replace(receipt, remembers=remembers))
 
 
 def with_cost(receipt: Receipt, phase: str, state: Prepared) -> Receipt:
-    """The receipt of a request for which the state was computed anew."""
+    """A receipt with what it cost to compute the prepared state anew."""
     spent = receipt.seconds.get(phase, 0.0) + state.seconds
     seconds = receipt.seconds | {phase: spent, "total": receipt.seconds["total"] + state.seconds}
     return replace(receipt, seconds=seconds, passes=receipt.passes + state.passes)
+
+
+def _since_the_last(receipts: Sequence[Receipt]) -> tuple[Receipt | None, dict[str, str]]:
+    """The last request that took something, and the parts that were made anew with it or since, with how."""
+    fresh: dict[str, str] = {}
+    for receipt in reversed(receipts):
+        for part in STATES:
+            for found in receipt.remembers:
+                if found["where"] == part.where and found["state"] == "rewritten":
+                    fresh.setdefault(part.field, found["why"])
+        if receipt.carried_out:
+            return receipt, fresh
+    return None, fresh

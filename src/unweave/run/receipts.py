@@ -1,7 +1,7 @@
 """The receipts of a run: read when they are asked for, never changed, only added to."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from unweave.errors import MethodError, RequestError, RunError
@@ -106,6 +106,10 @@ class Receipts(Sequence[Receipt]):
             found.log = found.log.plus(receipt.to_json().encode(), receipt.request, undirected)
             found._keep(found.log.digest(len(found) - 1), receipt)
         return found
+
+    def plus(self, receipt: Receipt) -> "Receipts":
+        """These with one more, which names the last of them."""
+        return self.__add__([replace(receipt, previous=self.digest)])
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Receipts):

@@ -6,7 +6,7 @@ its own, each a function from one such state to the next: :mod:`unweave.run.forg
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,25 +18,26 @@ from torch_geometric.data import Data
 
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.curvature.prepared import Prepared
-from unweave.errors import DataError, ModelError
+from unweave.errors import DataError, InterruptedStream, ModelError, UnweaveError
 from unweave.methods import Method
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
-from unweave.receipt.receipt import Receipt
+from unweave.receipt.summary import Summary, summarise
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS, calibrate
 from unweave.run.files import state_of
-from unweave.run.forget import forget
-from unweave.run.plan import Plan, plan
+from unweave.run.plan import Plan, preview
 from unweave.run.purge import purge
+from unweave.run.receipts import Receipts
 from unweave.run.screen import screen_state
 from unweave.run.state import Origin, State
-from unweave.run.store import at, save
-from unweave.run.stream import forget_all
+from unweave.run.store import is_home, save
+from unweave.run.stream import forget_all, listed
 from unweave.run.verify import prepared_anew, verify
+from unweave.run.wish import Wish
 from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import AnyTrainer, Recipe, Training
@@ -156,8 +157,8 @@ class Run:
         return self._state.metrics
 
     @property
-    def receipts(self) -> Sequence[Receipt]:
-        """One for each request carried out, oldest first."""
+    def receipts(self) -> Receipts:
+        """One for each request as it was received, each verification and each purge, oldest first."""
         return self._state.receipts
 
     @property
@@ -195,6 +196,14 @@ class Run:
         """Deferred requests that are not verified."""
         return self._state.pending
 
+    def summary(self, since: int = 0) -> Summary:
+        """The receipts in a few lines: how many requests were done, refused or had nothing to do, and every warning.
+
+        Args:
+            since: Leave out so many of the first, e.g. those that were there before a stream.
+        """
+        return summarise(self.receipts[since:])
+
     @property
     def standing(self) -> Standing:
         """What was asked of this model since it was trained, and how much of it is believed left."""
@@ -202,68 +211,83 @@ class Run:
 
     def forget(
         self,
-        request: Request,
+        request: Request | Iterable[Request],
         method: str | Method | None = None,
         *,
+        out: str | Path | None = None,
+        batch: bool = False,
+        strict: bool = False,
+        skip_invalid: bool = False,
         allow_class_loss: bool = False,
         defer: bool = False,
         memory_mib: float | None = None,
         purge: bool = False,
         screen: bool = False,
+        progress: Progress | None = None,
         **options: Any,
     ) -> "Run":
         """A new run in which the model has forgotten; this one stays as it is.
 
+        Several requests are carried out one after another, each on the result of the last. Every request has a receipt
+        of its own, as it was received: of one that earlier requests took already the receipt says that there was
+        nothing to do, so that a stream that was interrupted goes on when it is given again. All requests are looked at
+        before the first is carried out, and every one that names what never was in the graph is told at once.
+
         A prepared state is computed anew once a fifth of the graph went since. Checkpoints stay as they are, unless the
         method trains: ``replay`` puts new ones in the place of those it passes, and ``retrain`` of all of them. The
-        receipt says of each part of the run whether it still remembers what was removed (``remembers``). What earlier
-        requests took already is left out, with a note in the receipt.
+        receipt says of each part of the run whether it still remembers what was removed (``remembers``).
 
         Args:
-            request: What to forget.
+            request: What to forget: one request, or several in order, as a list or any iterable.
             method: Name of a method, or a method; ``"certified"`` by default for a run that was trained with
                 ``certify``, ``"gif"`` for any other.
+            out: A folder for the new run, written whole after each request in place of what it holds: what was done is
+                not lost.
+            batch: Carry all of them out as one request.
+            strict: Refuse an answer that is worse than doing nothing by the receipt's own figures, or that moved
+                nothing though there was something to forget.
+            skip_invalid: Go on where a request cannot be carried out, with a receipt that says why it was refused.
             allow_class_loss: Allow the last training node of a class to go.
             defer: Take one prepared influence step from the region alone, and leave it to :meth:`verify` to find out
                 what it was worth. Requests that are pending are verified before one that is not deferred.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
-            purge: Leave nothing else in the run that was made with what is removed (:meth:`purge`).
+            purge: Leave nothing else in the run that was made with what is removed (:meth:`purge`), once all requests
+                are carried out.
             screen: Refuse a request that is out of the ordinary (:meth:`screen`); the receipt has what was found.
-            **options: Options of the method.
-        """
-        how: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
-        return self._next(forget(self._state, request, method, **how, purge=purge, screen=screen, options=options))
-
-    def forget_all(
-        self,
-        requests: Sequence[Request],
-        method: str | Method | None = "auto",
-        *,
-        batch: bool = False,
-        out: str | Path | None = None,
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> "Run":
-        """A new run in which the model has forgotten several requests, one after another on the result of the last.
-
-        What an earlier request took is left out of a later one, with a note in its receipt; a request of which nothing
-        is left is noted in the receipt before it. So a stream that was interrupted goes on when it is given again.
-
-        Args:
-            requests: What to forget, in order.
-            method: Name of a method, or a method; ``None`` for what :meth:`forget` takes by default.
-            batch: Carry all of them out as one request.
-            out: A folder, written whole after each request in place of what it holds: what was done is not lost.
             progress: Called with (requests done, requests).
-            **options: As for :meth:`forget`; ``purge`` once, when all of them are carried out.
-        """
-        return self._next(forget_all(self._state, requests, method, batch=batch, out=out, progress=progress, **options))
+            **options: Options of the method.
 
-    def plan(
+        Raises:
+            UnweaveError: A request cannot be carried out. Where it was not the first, ``error.run`` is the run as far
+                as it got.
+            InterruptedStream: Ctrl-C; the same.
+        """
+        folder = None if out is None else Path(out)
+        wish = Wish(
+            method=method,
+            allow_class_loss=allow_class_loss,
+            defer=defer,
+            memory_mib=memory_mib,
+            purge=purge,
+            screen=screen,
+            strict=strict,
+            in_place=folder is not None and is_home(self._state, folder),
+            options=options,
+        )
+        how: dict[str, Any] = {"batch": batch, "out": folder, "skip_invalid": skip_invalid, "progress": progress}
+        try:
+            return Run.of(forget_all(self._state, listed(request), wish, **how))
+        except (UnweaveError, InterruptedStream) as error:
+            error.run = Run.of(error.run) if isinstance(error.run, State) else error.run
+            raise
+
+    def preview(
         self,
         request: Request,
         method: str | Method | None = None,
         *,
+        out: str | Path | None = None,
+        strict: bool = False,
         allow_class_loss: bool = False,
         defer: bool = False,
         memory_mib: float | None = None,
@@ -275,8 +299,17 @@ class Run:
         Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
         over the graph.
         """
-        given: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
-        return plan(self._state, request, method, **given, purge=purge, options=options)
+        wish = Wish(
+            method=method,
+            allow_class_loss=allow_class_loss,
+            defer=defer,
+            memory_mib=memory_mib,
+            purge=purge,
+            strict=strict,
+            in_place=out is not None and is_home(self._state, Path(out)),
+            options=options,
+        )
+        return preview(self._state, request, wish)
 
     def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
         """What a request is predicted to do to nodes not trained on, and whether random ones like it do as much.
@@ -330,23 +363,27 @@ class Run:
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
 
-        Their receipts then have what only the whole graph tells, and further requests start from there. Where none is
+        A receipt then has what only the whole graph tells, and further requests start from there. Where none is
         pending, the last receipt is checked again: its parameters are those of the model, and its objective is what
         the model has on the graph.
         """
         return self._next(verify(self._state))
 
-    def purge(self, *, memory_mib: float | None = None) -> "Run":
+    def purge(self, *, out: str | Path | None = None, memory_mib: float | None = None) -> "Run":
         """A new run that keeps nothing, beside the model, that was made with what it has forgotten.
 
         Checkpoints and calibration go, unless training began anew with the last request, and a prepared state is
-        computed anew on the remaining graph. The last receipt says so, and has the cost. Requests that are pending are
+        computed anew on the remaining graph. A receipt says so, and has the cost. Requests that are pending are
         verified first. A run that has nothing to purge, or has forgotten nothing, is returned as it is.
 
         Args:
+            out: A folder for the new run, written in place of what it holds.
             memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
         """
-        return self._next(purge(self._state, memory_mib))
+        folder = None if out is None else Path(out)
+        at_home = folder is not None and is_home(self._state, folder)
+        done = purge(self._state, memory_mib, in_place=at_home)
+        return self._next(done if folder is None else save(done, folder, overwrite=True))
 
     def to(self, device: torch.device) -> "Run":
         """The same run on another device."""
@@ -360,8 +397,6 @@ class Run:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run to a folder, whole or not at all.
 
-        Where that is the folder it was opened from, its new receipts say that the run before is gone (:meth:`at`).
-
         Args:
             path: The folder; refused when it exists.
             overwrite: Replace it when it exists. The folder that this run was opened from is replaced only while it is
@@ -372,10 +407,6 @@ class Run:
         """
         save(self._state, path, overwrite=overwrite)
         return Path(path)
-
-    def at(self, path: str | Path) -> "Run":
-        """This run as a folder will hold it: its receipts know whether the run before is replaced."""
-        return self._next(at(self._state, path))
 
     @classmethod
     def open(

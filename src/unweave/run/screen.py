@@ -1,24 +1,24 @@
-"""Screen what a run has not yet forgotten of a request, and refuse one that is out of the ordinary."""
+"""Screen what a run has not yet forgotten of a request: is it out of the ordinary?"""
 
 from dataclasses import replace
 from typing import Any
 
 from unweave.auditing.before.screen import Screening, screen
-from unweave.errors import MethodError
+from unweave.errors import EmptyRequestError
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
-from unweave.run.gone import outstanding, refuse_gone
+from unweave.run.gone import outstanding
 from unweave.run.state import State
 
-__all__ = ["checked", "screen_state", "with_screening"]
+__all__ = ["screen_state", "with_screening"]
 
 
 def screen_state(state: State, request: Request, **how: Any) -> Screening:
     """What a request is predicted to do; see :meth:`unweave.Run.screen`."""
-    if isinstance(request, Request) and state.receipts:
+    if isinstance(request, Request):
         left, note = outstanding(request, state.receipts)
         if left is None:
-            raise refuse_gone(request, note)
+            raise EmptyRequestError(f"there is nothing to forget of this request ({request.describe()}): {note}")
         request = left
     return screen(
         state.model,
@@ -30,17 +30,6 @@ def screen_state(state: State, request: Request, **how: Any) -> Screening:
         prepared=state.prepared and state.prepared.to(state.data.x.device),
         **how,
     )
-
-
-def checked(state: State, request: Request, memory_mib: float | None) -> Screening:
-    """The screening of a request that is nothing out of the ordinary; any other is refused."""
-    if memory_mib is not None:
-        raise MethodError(
-            "screening looks at the whole graph at once; leave screen (--screen) out, or memory_mib (--memory-mib)"
-        )
-    found = screen_state(state, request)
-    found.refuse()
-    return found
 
 
 def with_screening(receipt: Receipt, found: Screening) -> Receipt:

@@ -3,8 +3,8 @@
 Every verb of a run is a function from one :class:`State` to the next; :class:`~unweave.Run` hands its own to them.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,11 +21,12 @@ from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import Trace, fates, outside
 from unweave.request import Request
+from unweave.run.receipts import Receipts
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import Training
 from unweave.unlearning import Unlearned, unlearn
 
-__all__ = ["Origin", "State", "ready_for", "traces", "unlearn_state", "worn"]
+__all__ = ["Origin", "State", "ready_for", "traces", "unlearn_state", "with_receipt", "worn"]
 
 
 class Origin(NamedTuple):
@@ -65,7 +66,7 @@ class State:
     graph: Data | GraphView
     training: Training
     metrics: Mapping[str, float]
-    receipts: Sequence[Receipt] = ()
+    receipts: Receipts = field(default_factory=Receipts)
     prepared: Prepared | None = None
     loss: Loss = cross_entropy
     forward: Forward = call
@@ -129,16 +130,22 @@ def unlearn_state(state: State, request: Request, method: str | Method, **how: A
     )
 
 
-def traces(state: State, after: Mapping[str, Any], fresh: Mapping[str, str]) -> list[Trace]:
+def with_receipt(state: State, receipt: Receipt) -> State:
+    """A run that has issued one more receipt, which names the one before it. None is ever changed after that."""
+    return replace(state, receipts=state.receipts.plus(receipt))
+
+
+def traces(state: State, after: Mapping[str, Any], fresh: Mapping[str, str], *, in_place: bool = False) -> list[Trace]:
     """What else remembers a request that a run carries out.
 
     Args:
         state: The run before.
         after: The parts of the run that it leaves, by field.
         fresh: Those that were made anew on the remaining graph alone, and how.
+        in_place: Whether the new run takes the place of the one before.
     """
-    opened = None if state.origin is None else str(state.origin[0])
+    opened = None if state.origin is None else str(state.origin.path)
     return [
         *fates(vars(state), after, fresh),
-        *outside(state.base.get("name"), len(state.receipts) + 1, opened),
+        *outside(state.base.get("name"), len(state.receipts) + 1, opened, replaced=in_place),
     ]

@@ -1,84 +1,133 @@
-"""Requests one after another, or as one: what earlier ones took is left out of a later one, and said so."""
+"""Requests one after another, or as one: all are looked at before the first, and what was done is never lost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from unweave.errors import EmptyRequestError, RequestError, UnweaveError
+from unweave.errors import InterruptedStream, RequestError, UnweaveError
 from unweave.graph.index import is_undirected
 from unweave.graph.removal import check_request
-from unweave.methods import Method
 from unweave.request import Request
-from unweave.run.forget import forget, noted
+from unweave.run.forget import forget, refused
 from unweave.run.gone import outstanding
-from unweave.run.purge import check_purge, purge as purge_state
+from unweave.run.purge import purge
 from unweave.run.state import State
 from unweave.run.store import save
+from unweave.run.wish import Wish
 from unweave.training.adam import Progress
 
-__all__ = ["forget_all"]
+__all__ = ["forget_all", "listed"]
+
+NAMED = 10
+"""Bad requests that an error names; of the others it says how many there are."""
+
+
+def listed(requests: Request | Iterable[Request]) -> list[Request]:
+    """The requests as a list, whatever they come as: one, a list, a generator."""
+    if isinstance(requests, Request):
+        return [requests]
+    if isinstance(requests, Mapping | str | bytes) or not isinstance(requests, Iterable):
+        raise RequestError(
+            f"what to forget is an unweave.Request, or several of them, got {type(requests).__name__}; "
+            "Request.from_dict and Request.read make one"
+        )
+    found = list(requests)
+    wrong = next((r for r in found if not isinstance(r, Request)), None)
+    if wrong is not None or not found:
+        what = f"a {type(wrong).__name__}" if found else "none"
+        raise RequestError(f"requests must be one unweave.Request or more, got {what}")
+    return found
 
 
 def forget_all(
     state: State,
-    requests: Sequence[Request],
-    method: str | Method | None = "auto",
+    requests: list[Request],
+    wish: Wish,
     *,
     batch: bool = False,
-    out: str | Path | None = None,
+    out: Path | None = None,
+    skip_invalid: bool = False,
     progress: Progress | None = None,
-    allow_class_loss: bool = False,
-    defer: bool = False,
-    memory_mib: float | None = None,
-    purge: bool = False,
-    screen: bool = False,
-    **options: Any,
 ) -> State:
-    """Carry out requests one after another; see :meth:`unweave.Run.forget_all`."""
-    wrong = next((r for r in requests if not isinstance(r, Request)), None)
-    if wrong is not None or not requests:
-        raise RequestError(f"requests must be one unweave.Request or more, got {wrong if requests else 'none'}")
+    """Carry out requests one after another; see :meth:`unweave.Run.forget`."""
+    wish.method_for(state)
+    bad = _bad(state, requests) if len(requests) > 1 else {}  # that looks at the whole graph
+    if bad and not skip_invalid:
+        raise _all_at_once(bad, requests)
     if batch:
-        requests = [Request.merged(requests, undirected=is_undirected(state.data))]
-    _check_all(state, requests)
-    check_purge(purge, defer)
-    how: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
-    for number, request in enumerate(requests, start=1):
-        left, note = outstanding(request, state.receipts)
-        if left is None:
-            state = noted(state, note)
-        else:
-            try:
-                state = forget(state, request, method, **how, purge=False, screen=screen, options=options)
-            except EmptyRequestError as error:
-                if not state.receipts:
-                    raise _told(error, number, len(requests), out) from error
-                state = noted(state, f"request {request.digest[:12]} ({request.describe()}): {error}")
-            except UnweaveError as error:
-                raise _told(error, number, len(requests), out) from error
-        if purge and number == len(requests):  # what the ladder chooses by is needed until then
-            state = purge_state(state, memory_mib)
-        if out is not None:
-            state = save(state, out, overwrite=True)
-        if progress is not None:
-            progress(number, len(requests))
+        for number, error in bad.items():
+            state = refused(state, requests[number], str(error))
+        good = [request for number, request in enumerate(requests) if number not in bad]
+        requests, bad = [Request.merged(good, undirected=is_undirected(state.data))] if good else [], {}
+    total, done = len(requests), 0
+    try:
+        for number, request in enumerate(requests):
+            if number in bad:
+                state = refused(state, request, str(bad[number]))
+            else:
+                state = _next(state, request, wish, skip_invalid=skip_invalid)
+            if number + 1 == total:  # what the ladder chooses by is needed until then
+                state = purge(state, wish.memory_mib, in_place=wish.in_place) if wish.purge else state
+            if out is not None:
+                state = save(state, out, overwrite=True)
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    except UnweaveError as error:
+        if total == 1:
+            raise
+        told = type(error)(f"{_called(done, requests)}: {error}{_kept(done, out)}")
+        told.run = state
+        raise told from error
+    except KeyboardInterrupt as error:
+        raise InterruptedStream(f"interrupted{_kept(done, out) or '; nothing was done'}", state) from error
     return state
 
 
-def _check_all(state: State, requests: Sequence[Request]) -> None:
-    """Refuse a stream where one of its requests names what never was in the graph, before the first is carried out."""
-    data = state.data
-    for number, request in enumerate(requests, start=1):
+def _next(state: State, request: Request, wish: Wish, *, skip_invalid: bool) -> State:
+    try:
+        return forget(state, request, wish)
+    except RequestError as error:  # what can only be found out when it is its turn, e.g. the last node of a class
+        if not skip_invalid:
+            raise
+        return refused(state, request, str(error))
+
+
+def _bad(state: State, requests: list[Request]) -> dict[int, RequestError]:
+    """The requests that name what never was in the graph, found before the first is carried out."""
+    data, found = state.data, {}
+    for number, request in enumerate(requests):
         left, _ = outstanding(request, state.receipts)
         try:
             if left is not None:
                 check_request(data, left)
         except RequestError as error:
-            raise _told(error, number, len(requests), None) from error
+            found[number] = error
+    return found
 
 
-def _told(error: UnweaveError, number: int, total: int, out: str | Path | None) -> UnweaveError:
-    if total == 1:
-        return error
-    before = "" if out is None or number == 1 else f"; the {number - 1} before it are carried out in {out}"
-    return type(error)(f"request {number} of {total}: {error}{before}")
+def _all_at_once(bad: dict[int, RequestError], requests: list[Request]) -> RequestError:
+    """One error for all of them."""
+    if len(requests) == 1:
+        return bad[0]
+    first = next(iter(bad.values()))
+    if len(bad) == 1:
+        return type(first)(f"{_called(next(iter(bad)), requests)}: {first}; nothing was done")
+    named = [f"{_called(number, requests)}: {error}" for number, error in list(bad.items())[:NAMED]]
+    named += [f"and {len(bad) - NAMED} more"] * (len(bad) > NAMED)
+    return RequestError(
+        f"{len(bad)} of {len(requests)} requests cannot be carried out, and nothing was done; leave them out, or pass "
+        "skip_invalid (--skip-invalid) to carry out the others:\n" + "\n".join(named)
+    )
+
+
+def _called(number: int, requests: list[Request]) -> str:
+    own = requests[number].id
+    return f"request {number + 1} of {len(requests)}" + (f" ({own})" if own else "")
+
+
+def _kept(done: int, out: Path | None) -> str:
+    """What was carried out before a stream ended on the way."""
+    if not done:
+        return ""
+    where = f" in {out}: give the same requests to that run, and it goes on" if out is not None else ""
+    return f"; {done} before it {'is' if done == 1 else 'are'} carried out{where}"

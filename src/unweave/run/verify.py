@@ -12,7 +12,9 @@ from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import score
-from unweave.run.state import State
+from unweave.receipt.receipt import Receipt
+from unweave.run.state import State, with_receipt
+from unweave.unlearning import untouched
 
 __all__ = ["prepared_anew", "served_best", "verified", "verify"]
 
@@ -25,17 +27,25 @@ def verify(state: State) -> State:
     if not state.pending or state.prepared is None:
         _recheck(state)
         return state
-    prepared, receipts = settle(
+    settled = settle(
         state.model,
         state.data,
         state.prepared,
-        state.receipts,
         weight_decay=state.training.weight_decay,
         loss=state.loss,
         forward=state.forward,
     )
+    count = state.pending
+    waiting = [r for r in state.receipts[-2 * count :] if r.status == "unverified"][-count:]
+    receipt = Receipt(
+        kind="verification",
+        speaks_of=[receipt.digest for receipt in waiting],
+        parameters=untouched(state.model) | {"norm_before": float(flatten(state.model).norm())},
+        seed=state.seed,
+        **settled.facts,
+    )
     metrics = score(state.model, state.data, state.loss, state.forward)
-    return replace(state, graph=state.data, metrics=metrics, receipts=receipts, prepared=prepared)
+    return with_receipt(replace(state, graph=state.data, metrics=metrics, prepared=settled.prepared), receipt)
 
 
 def verified(state: State, memory_mib: float | None) -> State:
@@ -72,10 +82,10 @@ def _recheck(state: State) -> None:
     """The last receipt's parameters are those of the model, and its objective is what the model has on the graph."""
     if not state.receipts:
         return
-    last = state.receipts[-1]
-    if last.parameters["digest_after"] != tensor_digest(state.model.named_parameters()):
+    if state.receipts[-1].parameters["digest_after"] != tensor_digest(state.model.named_parameters()):
         raise RunError("the parameters of the model are not those that the last receipt tells of")
-    known = last.objective.get("remaining_after")
+    told = (receipt.objective.get("remaining_after") for receipt in reversed(state.receipts))
+    known = next((value for value in told if value is not None), None)
     decay = decay_vector(state.model, state.training.weight_decay)
     objective = Objective(state.model, state.data, state.loss, decay, state.forward, Meter(state.data.x.device))
     now = objective.at(flatten(state.model)).value

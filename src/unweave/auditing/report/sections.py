@@ -9,7 +9,8 @@ from unweave.auditing.report.markup import Markup, tag
 from unweave.auditing.report.pieces import anchor, fact_list, listed, model_of, scrolled, section, shown, slug
 from unweave.auditing.report.words import explain_recovery, list_limits
 from unweave.auditing.words import answer, sentence
-from unweave.receipt.receipt import describe_removed
+from unweave.receipt.lines import describe_removed
+from unweave.receipt.receipt import Receipt
 
 __all__ = ["classes", "limits", "made", "paper", "request", "title", "verdict"]
 
@@ -62,7 +63,7 @@ def request(audit: Audit) -> Markup:
     else:
         if audit.receipt.request_digest != audit.request.digest:
             claims.append(tag("p", "Of several requests, the receipt is that of the last; the audit is of them all."))
-        said = [(name, text) for name, text in _lines(str(audit.receipt)) if name in CLAIMS]
+        said = [(name, text) for name, text in _lines(audit.receipt) if name in CLAIMS]
         claims += [tag("h3", "What the receipt says of itself"), listed(said)]
     return section("What was asked", "asked", fact_list(facts), *claims)
 
@@ -148,7 +149,7 @@ def paper(audit: Audit) -> list[Markup]:
     """The receipt in full."""
     if audit.receipt is None:
         return []
-    words = tag("details", tag("summary", "The receipt in words"), listed(_lines(str(audit.receipt))), class_="printed")
+    words = tag("details", tag("summary", "The receipt in words"), listed(_lines(audit.receipt)), class_="printed")
     document = json.dumps(audit.receipt.to_dict(), indent=1, allow_nan=False)
     return [
         section(
@@ -157,13 +158,12 @@ def paper(audit: Audit) -> list[Markup]:
     ]
 
 
-def _lines(text: str) -> list[tuple[str, str]]:
+def _lines(receipt: Receipt) -> list[tuple[str, str]]:
     """A receipt as people read it: titles and what stands behind them; a line without title goes on the one before."""
     found: list[tuple[str, str]] = []
-    for line in text.splitlines():
-        name = line[:11].strip()
+    for name, text in receipt.lines():
         if name or not found:
-            found.append((name, line[11:]))
+            found.append((name, text))
         else:
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line[11:]}")
+            found[-1] = (found[-1][0], f"{found[-1][1]} {text}")
     return found

@@ -26,6 +26,11 @@ class LowRank:
     values: Tensor
     vectors: Tensor
 
+    def __post_init__(self) -> None:
+        # One layout, whatever they come from: products of another one round differently, and a run that was stored and
+        # opened would go on a little beside one that was not.
+        object.__setattr__(self, "vectors", self.vectors.t().contiguous().t())
+
     def solve(self, g: Tensor, damping: float = 0.0) -> Tensor:
         """The inverse, with ``damping`` added to every eigenvalue, times a vector."""
         inside, rest = self.vectors.T @ g, TUNING.spectrum.rest * self.values[-1] + damping

@@ -18,7 +18,7 @@ from unweave.experiments.paper.results import Cell, Measured, Results, commit
 from unweave.experiments.trial import CONTROLS, OTHER_SEED
 from unweave.methods import GIFPublished
 from unweave.methods.registry import make, parse
-from unweave.receipt.receipt import environment
+from unweave.receipt.record import environment
 from unweave.training.adam import Progress
 
 __all__ = ["EXPERIMENTS", "Plan", "reproduce", "show", "text"]

@@ -83,16 +83,20 @@ class Standing:
 
 
 def standing_of(receipts: Sequence[Receipt]) -> Standing:
-    """Where the receipts of a model leave it."""
+    """Where the receipts of a model leave it: what one of the ladder tells of all before it is not asked again."""
+    since: list[Receipt] = []
     found = Standing()
-    for receipt in receipts:
+    for receipt in reversed(receipts):
         if _retrained(receipt):
-            found = Standing()
-        elif receipt.ladder is not None:
+            break
+        if receipt.ladder is not None:
             known = receipt.ladder["standing"]
             found = Standing(**{**known, "shape": Shape(**known["shape"])})
-        else:
-            found = found.after(_shape(receipt), None)
+            break
+        if receipt.carried_out:
+            since.append(receipt)
+    for receipt in reversed(since):
+        found = found.after(_shape(receipt), None)
     return found
 
 
@@ -102,14 +106,13 @@ def age_of(calibration: Calibration, receipts: Sequence[Receipt]) -> dict[str, A
     What it measured is that of the model before; a retrained one has the same recipe and almost the same graph, so that
     it is used all the same, and said.
     """
-    since = receipts[calibration.requests :]
+    since = [receipt for receipt in receipts[calibration.requests :] if receipt.carried_out]
     return {"requests_ago": len(since), "retrained_since": any(_retrained(receipt) for receipt in since)}
 
 
 def _retrained(receipt: Receipt) -> bool:
     """Whether a request was carried out by training from the start, under whatever name."""
-    names = {receipt.method["name"], None if receipt.ladder is None else receipt.ladder["rung"]}
-    return "retrain" in names or receipt.details.get("resumed_at") == 0
+    return receipt.carried_out and receipt.anew
 
 
 def _shape(receipt: Receipt) -> Shape:
