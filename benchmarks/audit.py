@@ -10,57 +10,41 @@ alarms: retrained models audited against each other, on the embedded graph. Ever
 its own, drawn from 120; shadow models are shared. How many raise an alarm?
 
 Every cell is a line of ``separation.jsonl`` or ``alarms.jsonl`` as soon as it is done and is not measured again; the
-page ``README.md`` is made from those alone (``--page``).
+page is made from those alone (``page.py``).
 """
 
 import argparse
-import itertools
-import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from itertools import product
 
 import numpy as np
 import torch
-from audit_page import page
-from unweave.audit.auditing import FULL
-from unweave.audit.case import Size, build_case
-from unweave.audit.examination import Examination, verdict_of
-from unweave.audit.population import Upbringing
-from unweave.experiments.results import commit, rounded
-from unweave.poisoning import stage
+from pages.audit import PAGE
+from shared import DATA, MODELS, Document, append, arguments, compared, lines, made
 
 import unweave as uw
+from unweave.auditing.audit import FULL
+from unweave.auditing.case import Size, build_case
+from unweave.auditing.examination import Examination
+from unweave.auditing.population import Upbringing
+from unweave.auditing.verdict import verdict_of
+from unweave.experiments.poison import stage
 from unweave.models import build
-from unweave.receipt import environment
 
-RESULTS = Path(__file__).parent / "results" / "audit"
 REQUESTS = ("flipped:0.2", "memorised:0.05", "crossed:0.5")
 METHODS = ("gif", "replay(share=0.2)")
 ALARMS = ("nodes:0.1", "edges:0.05", "flipped:0.2")
 POOL, EPOCHS = 120, 40
 
 
-def separation(asked: argparse.Namespace, way: str, data: str, model: str, forget: str) -> dict[str, Any]:
+def separation(asked: argparse.Namespace, *cell: str) -> Document:
     """One comparison with an audit of every method."""
-    found = uw.compare(
-        data,
-        model,
-        forget,
-        methods=METHODS,
-        seeds=asked.seeds,
-        forgettable=way == "forgettable",
-        averaged=False,
-        audit=True,
-        jobs=asked.jobs,
-        device=asked.device,
-    )
-    document: dict[str, Any] = rounded(found.to_dict())
-    return document
+    how = {"seeds": asked.seeds, "jobs": asked.jobs, "device": asked.device}
+    return compared(cell, methods=METHODS, averaged=False, audit=True, **how)
 
 
-def alarms(asked: argparse.Namespace, forget: str) -> dict[str, Any]:
+def alarms(asked: argparse.Namespace, forget: str) -> Document:
     """How many audits of a retrained model against another raise an alarm."""
     data, request = stage(forget, uw.load("demo"))
     how = Upbringing(build("gcn", data.num_features, data.num_classes), uw.Recipe(epochs=EPOCHS))
@@ -81,44 +65,31 @@ def alarms(asked: argparse.Namespace, forget: str) -> dict[str, Any]:
     return {"forget": forget, "audits": asked.audits, "verdicts": dict(verdicts), "unusual": dict(unusual)}
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """What is done."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
 def main() -> None:
     """Measure what is missing, and make the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("separation", "alarms"), nargs="?")
-    parser.add_argument("--data", default="cora,citeseer")
-    parser.add_argument("--models", default="gcn,gat")
-    parser.add_argument("--ways", default="ordinary")
-    parser.add_argument("--forget", default=",".join(REQUESTS))
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--audits", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="make the page from the files there are")
+    parser = arguments(
+        __doc__,
+        "audit",
+        ways=("ordinary",),
+        data=DATA[:2],
+        models=MODELS[:2],
+        forget=REQUESTS,
+        seeds=2,
+        audits=100,
+        jobs=1,
+        device="cpu",
+    )
+    parser.add_argument("part", choices=("separation", "alarms"))
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    told = {"commit": commit(), "environment": environment(torch.device(asked.device))}
-    if not asked.page:
-        path = asked.out / f"{asked.part}.jsonl"
-        cells: list[tuple[str, ...]] = [(forget,) for forget in ALARMS]
-        if asked.part == "separation":
-            parts = (getattr(asked, part).split(",") for part in ("ways", "data", "models", "forget"))
-            cells = list(itertools.product(*parts))
-        done = {tuple(line["cell"]) for line in read(path)}
-        for cell in cells:
-            if cell not in done:
-                found = separation(asked, *cell) if asked.part == "separation" else alarms(asked, *cell)
-                with path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps({"cell": cell, **told, **found}, allow_nan=False) + "\n")
-                print(*cell, "done", flush=True)
-    text = page(read(asked.out / "separation.jsonl"), read(asked.out / "alarms.jsonl"))
-    (asked.out / "README.md").write_text(text, encoding="utf-8")
+    path, apart = asked.out / f"{asked.part}.jsonl", asked.part == "separation"
+    done = {tuple(line["cell"]) for line in lines(path)}
+    for cell in product(asked.ways, asked.data, asked.models, asked.forget) if apart else product(ALARMS):
+        if cell not in done:
+            found = separation(asked, *cell) if apart else alarms(asked, *cell)
+            append(path, {"cell": cell, **made(asked.device), **found})
+            print(*cell, "done", flush=True)
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

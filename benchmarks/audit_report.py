@@ -15,9 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-from unweave.audit import write_report
 
 import unweave as uw
+from unweave.auditing import write_report
 
 PICTURE = Path(__file__).parent.parent / "docs" / "audit-report.png"
 HEIGHT, GAP, COLOURS = 1520, 24, 256

@@ -3,8 +3,8 @@
 Usage: python benchmarks/budget.py
 
 Neither depends on the machine: everything is done on the embedded graph in double precision, where rounding decides
-nothing. ``tests/test_budget.py`` compares with ``budget.json`` and fails where a number grew by more than a twentieth;
-this script writes that file anew.
+nothing. ``tests/benchmarks/test_budget.py`` compares with ``budget.json`` and fails where a number grew by more than a
+twentieth; this script writes that file anew.
 """
 
 import json

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from unweave.meter import Meter
-from unweave.solvers import Local, newton
 
 import unweave as uw
-from unweave.certificate import Linear, examine
-from unweave.curvature import GaussNewton
-from unweave.objective import Objective, call, decay_vector, flatten
+from unweave._core.cost import Meter
+from unweave.certificate.bound import Linear, examine
+from unweave.curvature.products import GaussNewton
+from unweave.curvature.solvers import Local, newton
+from unweave.objective.objective import Objective, call, decay_vector, flatten
 
 DECAY, DELTA, FORGET = 1e-3, 1e-5, "edges:0.05"
 EPSILONS = (0.01, 0.1, 1.0, 10.0)

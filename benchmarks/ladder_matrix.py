@@ -7,43 +7,51 @@ Flipped labels are trained on, so they have a training of their own. Seeds decid
 models are also trained on the first split from every seed, for the seed-averaged gap. Each trial is a line of
 ``WAY-DEVICE.jsonl`` as soon as it is done, so that an interrupted run goes on where it stopped; predictions, which
 only the seed-averaged gap needs, are in ``outputs`` until then. ``calibrations-DEVICE.jsonl`` has what each calibration
-measured. The page ``README.md`` and its figures are made from the trials alone (``--page`` makes only that). Times are
-ratios within one process, under the load of the others.
+measured. The page and its figures are made from the trials alone (``page.py``). Times are ratios within one process,
+under the load of the others.
 """
 
 import argparse
 import itertools
-import json
-import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from ladder_matrix_page import draw, page
-from matrix import DATA, MODELS, ORDINARY_DECAY, REQUESTS, WAYS
-from unweave.experiments.results import commit, rounded
-from unweave.fitting import Recipe
-from unweave.meter import find_device
-from unweave.methods.rungs import RETRAIN, SHARES, Kept, Rung
-from unweave.poisoning import is_poisoned, stage
-from unweave.shape import shape_of
+from pages.ladder_matrix import BUDGETS, PAGE, auto, key_of, read
+from shared import (
+    DATA,
+    DECAYS,
+    MODELS,
+    REQUESTS,
+    RESULTS,
+    WAYS,
+    Document,
+    append,
+    arguments,
+    cells,
+    each,
+    made,
+    write_lines,
+)
 
 import unweave as uw
+from unweave._core.cost import find_device
+from unweave._core.tuning import TUNING
 from unweave.experiments.compare import _averaged
+from unweave.experiments.paper.results import rounded
+from unweave.experiments.poison import is_poisoned, stage
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
-from unweave.graph import is_undirected
+from unweave.graph.removal import is_undirected
 from unweave.methods import Method
-from unweave.receipt import environment
+from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung
+from unweave.methods.ladder.size import shape_of
+from unweave.training.recipe import Recipe
 
-HERE = Path(__file__).parent / "results"
-RESULTS = HERE / "ladder_matrix"
-BUDGETS = (0.02, 0.05, 0.1, 0.2)
 REPLAYS = (0.05, 0.1, 0.2)
 """Shares that are replayed whether the ladder has them or not."""
 
-Line = dict[str, Any]
 Key = tuple[Any, ...]
 
 
@@ -65,12 +73,11 @@ class Task:
     def decay(self) -> float:
         """The weight decay of the matrix: the usual one, or what validation chose for a forgettable model there."""
         if self.way == "ordinary":
-            return ORDINARY_DECAY
-        lines = (HERE / "matrix" / "forgettable.jsonl").read_text(encoding="utf-8").splitlines()
-        configs = (json.loads(line)["config"] for line in lines)
-        return next(float(c["weight_decay"]) for c in configs if (c["data"], c["model"]) == (self.data, self.model))
+            return DECAYS[self.way]
+        known = cells(RESULTS / "matrix" / "forgettable.jsonl")
+        return next(float(d["config"]["weight_decay"]) for c, d in known.items() if c[1:3] == (self.data, self.model))
 
-    def cell(self, forget: str) -> dict[str, Any]:
+    def cell(self, forget: str) -> Document:
         """What is the same for every seed."""
         return {"way": self.way, "device": self.device, "data": self.data, "model": self.model, "forget": forget}
 
@@ -80,9 +87,8 @@ class Task:
         return self.out / "outputs" / f"{name}.pt"
 
 
-def measure(task: Task) -> tuple[Task, list[Line], Line]:
+def measure(task: Task) -> tuple[Task, list[Document], Document]:
     """Train, calibrate, and forget every request in every way; one line each, and the calibration."""
-    torch.set_num_threads(1)
     forgettable, where = task.way == "forgettable", find_device(task.device)
     recipe = Recipe(seed=task.seed, weight_decay=task.decay, forgettable=forgettable)
     makers = data_maker(task.data, None), model_maker(task.model, forgettable)
@@ -96,7 +102,7 @@ def measure(task: Task) -> tuple[Task, list[Line], Line]:
         seed=task.seed,
         weight_decay=task.decay,
         forgettable=forgettable,
-        checkpoints=sorted({*SHARES, *REPLAYS}),
+        checkpoints=sorted({*TUNING.ladder.shares, *REPLAYS}),
     )
     run = calibrated(run, task.deletions)
     lines = []
@@ -118,7 +124,7 @@ def calibrated(run: uw.Run, deletions: int) -> uw.Run:
     Of an ordinary one those are the checkpoints of the ladder. A forgettable model is polished after every replay,
     which takes longer than any budget here.
     """
-    shares = () if run.recipe.forgettable else SHARES
+    shares = () if run.recipe.forgettable else TUNING.ladder.shares
     epochs = {round((1 - share) * run.recipe.epochs) for share in shares}
     fewer = run.replace(checkpoints=tuple(c for c in run.checkpoints if c.epoch in epochs))
     done = fewer.calibrate(deletions)
@@ -131,10 +137,10 @@ def methods(run: uw.Run) -> dict[str, str | Method]:
     assert known is not None
     names = dict.fromkeys([*known.rungs, *(f"replay(share={share:g})" for share in REPLAYS)])
     rungs = {name: Rung.of(name, kept.serving(name, known)) for name in names}
-    return {**rungs, **{f"auto(budget={budget:g})": f"auto(budget={budget:g})" for budget in BUDGETS}}
+    return {**rungs, **{auto(budget): auto(budget) for budget in BUDGETS}}
 
 
-def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial) -> Line:
+def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial) -> Document:
     """What is written of a trial."""
     known, data = run.calibration, run.data
     assert known is not None
@@ -146,7 +152,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
         training_nodes=int(data.train_mask.sum()),
     )
     believed = {rung: known.estimate(rung, shape) for rung in known.rungs}
-    auto = {name: {"refused": why} for name, why in trial.failures.items() if name.startswith("auto")} | {
+    answers = {name: {"refused": why} for name, why in trial.failures.items() if name.startswith("auto")} | {
         name: {key: receipt.ladder[key] for key in ("rung", "expected_cost", "doubt")}
         | {"tried": len(receipt.ladder["tried"])}
         for name, receipt in trial.receipts.items()
@@ -173,13 +179,12 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
         },
         "methods": {name: {key: figures[key] for key in keys} for name, figures in trial.figures.items()},
         "failures": {name: why for name, why in trial.failures.items() if not name.startswith("auto")},
-        "auto": auto,
-        "commit": commit(),
-        "environment": environment(torch.device(task.device)),
+        "auto": answers,
+        **made(task.device),
     }
 
 
-def averaged(task: Task, forget: str, seeds: int) -> Line | None:
+def averaged(task: Task, forget: str, seeds: int) -> Document | None:
     """The gap closed by predictions averaged over all seeds of the first split, once they are all there."""
     paths = [replace(task, seed=seed).outputs(forget) for seed in range(seeds)]
     if task.split or not all(path.exists() for path in paths):
@@ -193,41 +198,18 @@ def averaged(task: Task, forget: str, seeds: int) -> Line | None:
     return {**task.cell(forget), "seeds": seeds, "mean_gap_closed": rounded(found)}
 
 
-def key_of(line: Line) -> Key:
-    """What a line tells of: a trial, or a cell."""
-    return tuple(line.get(part) for part in ("way", "device", "data", "model", "forget", "split", "seed"))
-
-
-def read(out: Path) -> dict[Key, Line]:
-    """What is done."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted(out.glob("[of]*.jsonl")))
-    lines = (json.loads(line) for text in texts for line in text.splitlines())
-    return {key_of(line): line for line in lines}
-
-
-def write(out: Path, found: dict[Key, Line], ways: set[str], device: str) -> None:
-    """One line a trial or cell, in a fixed order; a file for each way of training and device.
-
-    Only the files of what is being measured: another process may be at work on the others.
-    """
-    for way in sorted(ways):
-        lines = [json.dumps(found[key], allow_nan=False) for key in sorted(found, key=str) if key[:2] == (way, device)]
-        (out / f"{way}-{device}.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-
-
 def wanted(asked: argparse.Namespace) -> Iterator[Task]:
     """All trainings that were asked for."""
-    requests = asked.forget.split(",")
-    groups = [tuple(r for r in requests if not is_poisoned(r)), *((r,) for r in requests if is_poisoned(r))]
-    parts = (getattr(asked, part).split(",") for part in ("ways", "data", "models"))
-    for way, data, model in itertools.product(*parts):
+    poisoned = [request for request in asked.forget if is_poisoned(request)]
+    groups = [tuple(request for request in asked.forget if request not in poisoned), *((p,) for p in poisoned)]
+    for way, data, model in itertools.product(asked.ways, asked.data, asked.models):
         same_split = [(0, seed) for seed in range(1, asked.seeds) if way == "ordinary"]
         for split, seed in [*((s, s) for s in range(asked.seeds)), *same_split]:
             for group in filter(None, groups):
                 yield Task(way, data, model, group, split, seed, asked.deletions, asked.device, asked.out)
 
 
-def left(task: Task, seeds: int, found: dict[Key, Line]) -> Task | None:
+def left(task: Task, seeds: int, found: dict[Key, Document]) -> Task | None:
     """What of a training is not done, or was done where its predictions are not at hand and not averaged yet."""
 
     def missing(forget: str) -> bool:
@@ -243,32 +225,21 @@ def left(task: Task, seeds: int, found: dict[Key, Line]) -> Task | None:
 
 def main() -> None:
     """Measure what is missing, and make the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for part, known in (("data", DATA), ("models", MODELS), ("forget", REQUESTS), ("ways", WAYS)):
-        parser.add_argument(f"--{part}", default=",".join(known))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--deletions", type=int, default=24, help="simulated deletions of each calibration")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="processes that share the device")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="make the page from the files there are")
-    asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
+    given = {"data": DATA, "models": MODELS, "forget": REQUESTS, "ways": WAYS}
+    sizes = {"seeds": 5, "deletions": 24, "device": "cpu", "jobs": 1}
+    asked = arguments(__doc__, "ladder_matrix", **given, **sizes).parse_args()
     found = read(asked.out)
-    if not asked.page:
-        todo = [task for task in (left(t, asked.seeds, found) for t in wanted(asked)) if task is not None]
-        # The dearest first, so that no process is left with a long one at the end.
-        todo.sort(key=lambda t: (t.data != "pubmed", t.way == "ordinary", t.model not in ("gat", "gin")))
-        with multiprocessing.get_context("spawn").Pool(asked.jobs) as pool:
-            for done, (task, lines, calibration) in enumerate(pool.imap_unordered(measure, todo), start=1):
-                lines += [line for f in task.forget if (line := averaged(task, f, asked.seeds)) is not None]
-                found |= {key_of(line): line for line in lines}
-                write(asked.out, found, set(asked.ways.split(",")), asked.device)
-                with (asked.out / f"calibrations-{asked.device}.jsonl").open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(calibration) + "\n")
-                print(f"{done} of {len(todo)} trainings", flush=True)
-    (asked.out / "README.md").write_text(page(list(found.values())), encoding="utf-8")
-    draw(list(found.values()), asked.out)
+    todo = [task for task in (left(t, asked.seeds, found) for t in wanted(asked)) if task is not None]
+    # The dearest first, so that no process is left with a long one at the end.
+    todo.sort(key=lambda t: (t.data != "pubmed", t.way == "ordinary", t.model not in ("gat", "gin")))
+    for task, lines, calibration in each(measure, todo, asked.jobs):
+        lines += [line for f in task.forget if (line := averaged(task, f, asked.seeds)) is not None]
+        found |= {key_of(line): line for line in lines}
+        # No other file: another process may be at work on it.
+        mine = sorted((key for key in found if key[:2] == (task.way, task.device)), key=str)
+        write_lines(asked.out / f"{task.way}-{task.device}.jsonl", (found[key] for key in mine))
+        append(asked.out / f"calibrations-{asked.device}.jsonl", calibration)
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

@@ -5,33 +5,28 @@ Usage: python benchmarks/screening.py --data cora --model gcn --seeds 5
 For each seed a model is trained and prepared. *Random*: the damage of random requests is predicted, and each is
 compared with forty others of them, many times over. *Chosen*: attackers pick what to delete (:func:`attackers`). Chosen
 requests and a few random ones are also retrained for, to see what they really do. What was measured for a seed is not
-measured again. The page ``README.md`` is made from ``screening.json`` alone (``--page`` makes only that).
+measured again. The page is made from ``screening.json`` alone (``page.py``).
 """
 
-import argparse
 import itertools
-import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from screening_page import page
+from pages.screening import PAGE, read
+from shared import Document, arguments, made, trained, write_document
 from torch_geometric.data import Data
-from unweave.damage import OTHERS, VALIDATION, Probe
-from unweave.experiments.results import commit, rounded
-from unweave.limits import limits_of
-from unweave.metrics import log_probabilities
-from unweave.prepared import checked_objective
-from unweave.screening import DRAWS, RATE
 
 import unweave as uw
-from unweave.graph import distinct_edges, remove
-from unweave.models import build
-from unweave.receipt import environment
+from unweave.auditing.before.damage import OTHERS, VALIDATION, Probe
+from unweave.auditing.before.screen import DRAWS, RATE
+from unweave.auditing.limits import limits_of
+from unweave.curvature.prepared import checked_objective
+from unweave.experiments.paper.results import rounded
+from unweave.graph.removal import distinct_edges, remove
+from unweave.objective.scores import log_probabilities
 
-RESULTS = Path(__file__).parent / "results" / "screening"
 SIZES = {"nodes": (1, 5, 50, 200), "edges": (1, 10, 100, 500), "features": (1, 20, 200), "labels": (1, 20, 200)}
 CHOSEN = {"nodes": (5, 50), "edges": (10, 100), "features": (50,), "labels": (50,)}
 TRIES = 2000
@@ -115,10 +110,10 @@ def probe_of(run: uw.Run, data: Data) -> Probe:
     return Probe(checked_objective(run.model, data, run.recipe.weight_decay, run.loss, run.forward), run.prepared)
 
 
-def measure(data_name: str, model: str, seed: int, count: int) -> dict[str, Any]:
+def measure(data_name: str, model: str, seed: int, count: int) -> Document:
     """One seed."""
     data = uw.load(data_name, seed=seed)
-    run = uw.train(build(model, data.num_features, data.num_classes), data, seed=seed).prepare()
+    run = trained(model, data, "ordinary", seed=seed).prepare()
     probe = probe_of(run, data)
     chosen, pairs = [], []
     for kind, sizes in CHOSEN.items():
@@ -126,7 +121,7 @@ def measure(data_name: str, model: str, seed: int, count: int) -> dict[str, Any]
         for size, (attacker, items) in itertools.product(sizes, wanted.items()):
             request = request_of(kind, items[:size])
             found = run.screen(request)
-            row: dict[str, Any] = {"attacker": attacker, "kind": kind, "size": size}
+            row: Document = {"attacker": attacker, "kind": kind, "size": size}
             row |= {"flagged": found.flagged, "passes": found.passes, "seconds": found.seconds}
             row |= {name: asdict(effect) for name, effect in found.effects.items()}
             chosen.append(row | {"real": real(run, probe, request)})
@@ -140,29 +135,18 @@ def measure(data_name: str, model: str, seed: int, count: int) -> dict[str, Any]
 
 def main() -> None:
     """Measure every seed that is missing, and make the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="cora")
-    parser.add_argument("--model", default="gcn")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=200, help="random requests of each kind and size")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="make the page from what there is")
+    parser = arguments(__doc__, "screening", data="cora", model="gcn", seeds=5, count=200)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    path = asked.out / "screening.json"
     setting = {"data": asked.data, "model": asked.model, "count": asked.count, "draws": DRAWS, "rate": RATE}
-    document: dict[str, Any] = {"setting": setting, "seeds": []}
-    document = json.loads(path.read_text(encoding="utf-8")) if path.exists() else document
-    if not asked.page:
-        if document["setting"] != setting:
-            parser.error(f"{path} has {document['setting']}; choose another --out")
-        for seed in sorted(set(range(asked.seeds)) - {found["seed"] for found in document["seeds"]}):
-            document["seeds"].append(rounded(measure(asked.data, asked.model, seed, asked.count)))
-            document |= {"commit": commit(), "environment": environment(torch.device("cpu"))}
-            path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            print(f"seed {seed}", flush=True)
-    (asked.out / "README.md").write_text(page(document), encoding="utf-8")
+    found = read(asked.out) or {"setting": setting, "seeds": []}
+    if found["setting"] != setting:
+        parser.error(f"{asked.out} has {found['setting']}; choose another --out")
+    for seed in sorted(set(range(asked.seeds)) - {done["seed"] for done in found["seeds"]}):
+        found["seeds"].append(rounded(measure(asked.data, asked.model, seed, asked.count)))
+        write_document(asked.out / "screening.json", found | made("cpu"))
+        print(f"seed {seed}", flush=True)
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

@@ -4,32 +4,27 @@ Usage: python benchmarks/soak.py [--way forgettable] [--refresh 0] [--requests 1
 
 Every receipt is verified against its neighbours, its model and its graph. Every 50 requests a model is retrained from
 scratch on what remains, with the seed of the first training: the gap to it is the drift. ``--refresh N`` computes the
-prepared state anew after N requests; without it the curvature of the first day serves to the end. The page and the
-figures are made from the result files alone (``--page``).
+prepared state anew after N requests; without it the curvature of the first day serves to the end. The page and its
+figure are made from the result files alone (``page.py``).
 """
 
-import argparse
 import gc
 import json
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from soak_page import draw, page
+from pages.soak import PAGE
+from shared import Document, Gap, arguments, made, resident_mib, trained, write
 from torch_geometric.data import Data
-from unweave._digest import tensor_digest
-from unweave.experiments.results import rounded
-from unweave.metrics import closed, gap, log_probabilities
 
 import unweave as uw
+from unweave._core.digest import tensor_digest
+from unweave.experiments.paper.results import rounded
 from unweave.models import build
-from unweave.receipt import environment
 
-RESULTS = Path(__file__).parent / "results" / "soak"
-DECAYS = {"ordinary": 1e-4, "forgettable": 1e-2}
 LARGER = "edges:0.05"
 """Now and then, to see how the prepared state has aged."""
 
@@ -86,15 +81,6 @@ def live_tensors() -> int:
     return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
 
-def resident_mib() -> float:
-    """Resident memory of this process, where the system tells."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
-    except OSError:
-        return 0.0
-    return pages * 4096 / 2**20
-
-
 @dataclass
 class Soak:
     """The state of a soak, and what it has seen.
@@ -112,10 +98,10 @@ class Soak:
     run: uw.Run
     first: torch.nn.Module
     gone: list[int] = field(default_factory=list)
-    requests: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[Document] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    checks: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[Document] = field(default_factory=list)
 
     def forget(self, request: uw.Request) -> None:
         """One request."""
@@ -150,13 +136,13 @@ class Soak:
     def check(self, *, retrain: bool = True) -> None:
         """Measure the drift and the memory."""
         run, done = self.run, len(self.requests) + len(self.refused)
-        found: dict[str, Any] = {"requests": done, "resident_mib": resident_mib(), "tensors": live_tensors()}
+        found: Document = {"requests": done, "resident_mib": resident_mib(), "tensors": live_tensors()}
         if retrain:
             found |= self._drift() | self._ageing()
         found |= {"test_f1": run.metrics.get("test_f1"), "stored_edges": run.data.edge_index.size(1)}
         self.checks.append(found)
 
-    def _ageing(self) -> dict[str, Any]:
+    def _ageing(self) -> Document:
         """What four gradients gain of a larger request with the curvature as it has become, and with a new one.
 
         As shares of what thirty gain with the new one. Nothing of it is kept.
@@ -168,7 +154,7 @@ class Soak:
             return {}
 
         def gained(state: uw.Prepared, steps: int) -> float:
-            options: dict[str, Any] = {"weight_decay": decay, "prepared": state, "steps": steps}
+            options: Document = {"weight_decay": decay, "prepared": state, "steps": steps}
             found = uw.unlearn(run.model, run.data, request, **options).receipt.objective
             return float(found["remaining_before"] - found["remaining_after"])
 
@@ -179,41 +165,34 @@ class Soak:
             "fresh": gained(fresh, 3) / all_of_it,
         }
 
-    def _drift(self) -> dict[str, Any]:
+    def _drift(self) -> Document:
         run = self.run
-        model = build(_name(run.model), run.data.num_features, int(run.data.num_classes)).to(run.data.x.device)
+        name = type(run.model).__name__.lower()
+        model = build(name, run.data.num_features, int(run.data.num_classes)).to(run.data.x.device)
         retrained = uw.train(model, run.data, **asdict(run.recipe))
         kept = torch.ones(int(run.data.num_nodes), dtype=torch.bool, device=run.data.x.device)
         kept[self.gone] = False
-        target = log_probabilities(retrained.model, run.data)
-        own, none = (gap(target, log_probabilities(m, run.data), kept) for m in (run.model, self.first))
+        gap = Gap(retrained.model, run.data, self.first, kept)
         return {
-            "gap": own,
-            "gap_none": none,
-            "gap_closed": closed(own, none),
+            "gap": gap.of(run.model),
+            "gap_none": gap.none,
+            "gap_closed": gap.closed(run.model),
             "retrained_test_f1": retrained.metrics["test_f1"],
         }
 
 
-def _name(model: torch.nn.Module) -> str:
-    return type(model).__name__.lower()
-
-
-def start(way: str, data: Data, *, epochs: int = 100, model: str = "gcn", seed: int = 0) -> Soak:
+def start(way: str, data: Data, *, model: str = "gcn", **options: Any) -> Soak:
     """Train a model, ordinary or forgettable, and prepare it."""
-    module = build(model, data.num_features, int(data.num_classes), forgettable=way == "forgettable").to(data.x.device)
-    forgettable = way == "forgettable"
-    run = uw.train(module, data, seed=seed, epochs=epochs, weight_decay=DECAYS[way], forgettable=forgettable)
+    run = trained(model, data, way, **options)
     soak = Soak(run, run.model)
     soak.refresh()
     return soak
 
 
-def soak(way: str, *, requests: int, every: int, refresh: int, seed: int, device: str) -> dict[str, Any]:
+def soak(way: str, *, requests: int, every: int, refresh: int, seed: int, device: str) -> Document:
     """Carry out the requests; returns the result document."""
-    where = torch.device(device)
     rng = np.random.default_rng([seed, 7])
-    found = start(way, uw.load("demo", seed=seed).to(where), seed=seed)
+    found = start(way, uw.load("demo", seed=seed).to(torch.device(device)), seed=seed)
     found.check(retrain=False)
     for done in range(1, requests + 1):
         found.forget(one_request(found.run.data, rng))
@@ -230,16 +209,15 @@ def soak(way: str, *, requests: int, every: int, refresh: int, seed: int, device
                 flush=True,
             )
     config = {"way": way, "requests": requests, "every": every, "refresh": refresh, "seed": seed, "device": device}
-    columns = {key: [rounded(r[key]) for r in found.requests] for key in found.requests[0]}
+    given = [f"--{key} {value}" for key, value in config.items() if value != DEFAULTS[key]]
     return {
         "config": config,
-        "environment": environment(where),
-        "command": "python benchmarks/soak.py "
-        + " ".join(f"--{key} {value}" for key, value in config.items() if value != DEFAULTS[key]),
+        **made(device),
+        "command": " ".join(["python benchmarks/soak.py", *given]),
         "faults": found.faults,
         "refused": found.refused,
         "checks": [{key: rounded(value) for key, value in check.items()} for check in found.checks],
-        "requests": columns,
+        "requests": {key: [rounded(r[key]) for r in found.requests] for key in found.requests[0]},
     }
 
 
@@ -247,33 +225,15 @@ DEFAULTS = {"way": "forgettable", "requests": 1000, "every": 50, "refresh": 0, "
 
 
 def main() -> None:
-    """Run a soak and make the page, or the page alone."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--way", choices=tuple(DECAYS), default=DEFAULTS["way"])
-    for option in ("requests", "every", "refresh", "seed"):
-        parser.add_argument(f"--{option}", type=int, default=DEFAULTS[option])
-    parser.add_argument("--device", default=DEFAULTS["device"])
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="make the page and figures from the files there are")
-    options = vars(parser.parse_args())
-    out, only_page = options.pop("out"), options.pop("page")
-    out.mkdir(parents=True, exist_ok=True)
-    if not only_page:
-        name = options["way"] + (f"-refresh-{options['refresh']}" if options["refresh"] else "")
-        document = soak(**options)
-        (out / f"{name}.json").write_text(_compact(document), encoding="utf-8")
-    found = read(out)
-    if found:
-        draw(found, out / "drift.png")
-    (out / "README.md").write_text(page(found), encoding="utf-8")
+    """Run a soak and make the page."""
+    asked = vars(arguments(__doc__, "soak", **DEFAULTS).parse_args())
+    out = asked.pop("out")
+    name = asked["way"] + (f"-refresh-{asked['refresh']}" if asked["refresh"] else "")
+    write(out / f"{name}.json", _compact(soak(**asked)))
+    PAGE.write(out)
 
 
-def read(out: Path) -> dict[str, dict[str, Any]]:
-    """The soaks that were run, by name."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))}
-
-
-def _compact(document: dict[str, Any]) -> str:
+def _compact(document: Document) -> str:
     """Indented, but the columns of the requests on one line each."""
     columns = {key: json.dumps(values, allow_nan=False) for key, values in document["requests"].items()}
     text = json.dumps(document | {"requests": {key: f"@{key}@" for key in columns}}, indent=1, allow_nan=False)

@@ -3,30 +3,25 @@
 Usage: python benchmarks/speed.py --device cuda
 
 Cells are written to one file for each machine as they are done, so that an interrupted run goes on where it stopped;
-``--only NAME`` takes some of the measurements, ``--anew`` measures again what is there. The page ``README.md`` beside
-the files has every target with what was measured, and is made from the files alone (``--page``).
+``--only NAME`` takes some of the measurements, ``--anew`` measures again what is there. The page beside the files has
+every target with what was measured, and is made from the files alone (``page.py``).
 """
 
 import argparse
-import json
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import speed_large
 import speed_rows
 import torch
-from speed_page import page
-from unweave.experiments.results import commit, rounded
-from unweave.meter import find_device
+from pages.speed import PAGE
+from shared import Document, arguments, documents, made, write_document
 
-from unweave.receipt import environment
-
-RESULTS = Path(__file__).parent / "results" / "speed"
+from unweave._core.cost import find_device
+from unweave.experiments.paper.results import rounded
 
 
 @dataclass(frozen=True)
@@ -39,7 +34,7 @@ class Measurement:
         device: The only kind of device it makes sense on.
     """
 
-    measure: Callable[[str, str], dict[str, Any]]
+    measure: Callable[[str, str], Document]
     cells: tuple[str, ...]
     device: str | None = None
 
@@ -65,61 +60,45 @@ def machine_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device).lower().replace("nvidia ", "").replace(" ", "-")
 
 
-def read(out: Path) -> dict[str, dict[str, Any]]:
-    """What was measured, by machine."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))}
-
-
-def run(options: argparse.Namespace) -> None:
+def run(asked: argparse.Namespace) -> None:
     """Measure what is missing, cell by cell."""
-    device = find_device(options.device)
-    name = options.name or machine_name(device)
-    path = options.out / f"{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    device = find_device(asked.device)
+    name = asked.name or machine_name(device)
+    found = documents(asked.out).get(name, {})
     for what, measurement in MEASUREMENTS.items():
-        if (options.only and what not in options.only) or measurement.device not in (None, device.type):
+        if (asked.only and what not in asked.only) or measurement.device not in (None, device.type):
             continue
         known = found.setdefault(what, {})
         for cell in measurement.cells:
-            if options.cells and not all(word in cell.split() for word in options.cells):
+            if asked.cells and not all(word in cell.split() for word in asked.cells):
                 continue
-            if cell in known and not options.anew and "error" not in known[cell]:
+            if cell in known and not asked.anew and "error" not in known[cell]:
                 continue
             start = perf_counter()
             try:
-                result = measurement.measure(cell, options.device)
+                result = measurement.measure(cell, asked.device)
             except Exception as error:  # one cell that fails must not cost the others
                 traceback.print_exc()
                 result = {"error": f"{type(error).__name__}: {error}"}
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            known[cell] = rounded(result) | {
-                "command": f"python benchmarks/speed.py --device {options.device} --only {what}",
-                "commit": commit(),
-                "environment": environment(device),
-                "took_seconds": round(perf_counter() - start, 1),
-            }
-            path.write_text(json.dumps(found, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-            (options.out / "README.md").write_text(page(read(options.out)), encoding="utf-8")
-            took = known[cell]["took_seconds"]
-            print(f"{what} {cell}: {took} s{' FAILED' if 'error' in known[cell] else ''}", flush=True)
+            took = round(perf_counter() - start, 1)
+            command = f"python benchmarks/speed.py --device {asked.device} --only {what}"
+            known[cell] = {**rounded(result), "command": command, **made(asked.device), "took_seconds": took}
+            write_document(asked.out / f"{name}.json", found)
+            print(f"{what} {cell}: {took} s{' FAILED' if 'error' in result else ''}", flush=True)
 
 
 def main() -> None:
     """Measure what is missing and make the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="cpu")
+    parser = arguments(__doc__, "speed", device="cpu")
     parser.add_argument("--only", action="append", choices=tuple(MEASUREMENTS), help="may be repeated")
     parser.add_argument("--cells", action="append", help="only cells with this word, e.g. cora; may be repeated")
     parser.add_argument("--anew", action="store_true", help="measure again what is there")
     parser.add_argument("--name", help="of the machine's file; cpu, or the name of the GPU")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", action="store_true", help="make the page from the files there are")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    if not options.page:
-        run(options)
-    (options.out / "README.md").write_text(page(read(options.out)), encoding="utf-8")
+    asked = parser.parse_args()
+    run(asked)
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

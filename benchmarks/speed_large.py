@@ -13,20 +13,18 @@ from typing import Any
 
 import torch
 from generated import planted
+from shared import Document, Gap, resident_mib
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from unweave.meter import Meter, peak_memory
-from unweave.metrics import closed, gap, log_probabilities
 
 import unweave as uw
+from unweave._core.cost import Meter, peak_memory
 
 DECAY = 1e-4
 DEFERRED: dict[str, Any] = {"defer": True}
 EPOCHS = 100
 REPEATS = 5
 THREADS = 2
-
-Cell = dict[str, Any]
 
 
 class Deep(nn.Module):
@@ -52,14 +50,14 @@ def _some_edges(data: Data, count: int, seed: int) -> uw.Request:
     return uw.Request(edges=sorted(pairs)[:count])
 
 
-def edge(cell: str, device: str) -> Cell:
+def edge(cell: str, device: str) -> Document:
     """One edge on a graph of so many nodes: deferred, and checked on the whole graph, beside the training."""
     nodes, meter = int(cell), Meter(torch.device(device))
     data = planted(nodes, 10 * nodes, features=64, classes=10, device=device)
     model = uw.models.GCN(64, 10).to(device)
     run = uw.train(model, data, epochs=EPOCHS, weight_decay=DECAY)
     ready = uw.prepare(model, data, weight_decay=DECAY)
-    found: Cell = {
+    found: Document = {
         "nodes": nodes,
         "stored_edges": data.edge_index.size(1),
         "train_seconds": run.metrics["train_seconds"],
@@ -82,7 +80,7 @@ def edge(cell: str, device: str) -> Cell:
     return found
 
 
-def products(cell: str, device: str) -> Cell:
+def products(cell: str, device: str) -> Document:
     """1,000 edges of a graph of the size of ogbn-products, with a network of three layers of 256."""
     nodes, stored = (int(float(part)) for part in cell.split())
     where = torch.device(device)
@@ -102,10 +100,8 @@ def products(cell: str, device: str) -> Cell:
 
     reference, _ = forget("retrain")
     retrain = reference.receipt.seconds["forget"]
-    target = log_probabilities(reference.model, reference.data)
-    everywhere = torch.ones(int(data.num_nodes), dtype=torch.bool, device=where)
-    none = gap(target, log_probabilities(model, reference.data), everywhere)
-    found: Cell = {
+    gap = Gap(reference.model, reference.data, model)
+    found: Document = {
         "nodes": nodes,
         "stored_edges": data.edge_index.size(1),
         "epochs": EPOCHS,
@@ -130,18 +126,18 @@ def products(cell: str, device: str) -> Cell:
             "cost": median(spent[1:]) / retrain,
             "passes": done.receipt.passes,
             "gib": max(peaks) / 1024,
-            "gap_closed": closed(gap(target, log_probabilities(done.model, reference.data), everywhere), none),
+            "gap_closed": gap.closed(done.model),
         }
     return found
 
 
-def million(cell: str, device: str) -> Cell:
+def million(cell: str, device: str) -> Document:
     """Train, prepare and forget 1,000 edges in a process of its own, whose resident memory is watched from outside."""
     command = [sys.executable, str(Path(__file__)), *cell.split(), device]
     peak, start = 0.0, time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while process.poll() is None:
-            peak = max(peak, _resident_gib(process.pid))
+            peak = max(peak, resident_mib(process.pid) / 1024)
             time.sleep(0.02)
         output = process.stdout.read() if process.stdout else ""
     peak = max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)  # what fell between two looks
@@ -151,15 +147,7 @@ def million(cell: str, device: str) -> Cell:
     return {"peak_gib": peak, "seconds": time.perf_counter() - start, "threads": THREADS, **steps}
 
 
-def _resident_gib(pid: int) -> float:
-    """0 when the process has just ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * 4096 / 2**30
-    except (OSError, IndexError):
-        return 0.0
-
-
-def _million(nodes: int, stored: int, device: str) -> Cell:
+def _million(nodes: int, stored: int, device: str) -> Document:
     """What the process of :func:`million` does."""
     torch.set_num_threads(THREADS)
     data = planted(nodes, stored, features=128, classes=10, device=device)

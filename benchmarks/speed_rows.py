@@ -7,25 +7,21 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from pages.speed import ENOUGH
+from shared import DECAYS, Document, Gap, trained
 from torch_geometric.data import Data
-from unweave.metrics import closed, gap, log_probabilities
 
 import unweave as uw
 from unweave.experiments.bench import bench
-from unweave.graph import remove
-from unweave.models import build
+from unweave.graph.removal import remove
 
 DATA = ("cora", "citeseer", "pubmed", "cs")
 MODELS = ("gcn", "sgc", "gat", "gin")
-DECAYS = {"ordinary": 1e-4, "forgettable": 1e-2}
 FORGET = "edges:0.05"
 SEEDS = 3
 STEPS = (1, 2, 3, 4, 5, 6, 7, 9, 11, 15, 20, 30)
-ENOUGH = 0.95
 CONVERGED = {"steps": 1, "tolerance": 1e-5, "iterations": 200}
 """The influence step alone, solved until more products would change nothing."""
-
-Cell = dict[str, Any]
 
 
 @lru_cache(maxsize=SEEDS)
@@ -39,15 +35,13 @@ class Case:
 
     def __init__(self, way: str, model: str, data: str, seed: int, device: str) -> None:
         graph = graph_of(data, seed, device)
-        module = build(model, graph.num_features, int(graph.num_classes), forgettable=way == "forgettable").to(device)
-        self.run = uw.train(module, graph, seed=seed, weight_decay=DECAYS[way], forgettable=way == "forgettable")
+        self.run = trained(model, graph, way, seed=seed)
         self.request = uw.draw(FORGET, graph, seed=seed)
         self.ready = uw.prepare(self.run.model, graph, weight_decay=DECAYS[way])
         self.reference = self.forget("retrain")
-        self.kept = torch.ones(int(graph.num_nodes), dtype=torch.bool, device=graph.x.device)
-        self.kept[remove(graph, self.request).nodes] = False
-        self.target = log_probabilities(self.reference.model, self.reference.data)
-        self.none = self._gap(self.run.model)
+        kept = torch.ones(int(graph.num_nodes), dtype=torch.bool, device=graph.x.device)
+        kept[remove(graph, self.request).nodes] = False
+        self.gap = Gap(self.reference.model, self.reference.data, self.run.model, kept)
 
     def forget(self, method: str = "gif", **options: Any) -> uw.Unlearned:
         """The request by a method."""
@@ -63,19 +57,16 @@ class Case:
             **options,
         )
 
-    def outcome(self, **options: Any) -> Cell:
+    def outcome(self, **options: Any) -> Document:
         """Passes and gap closed of ``gif``, or why it failed."""
         try:
             done = self.forget(**options)
         except uw.UnweaveError as error:
             return {"failure": str(error)}
-        return {"passes": done.receipt.passes, "gap_closed": closed(self._gap(done.model), self.none)}
-
-    def _gap(self, model: torch.nn.Module) -> float:
-        return gap(self.target, log_probabilities(model, self.reference.data), self.kept)
+        return {"passes": done.receipt.passes, "gap_closed": self.gap.closed(done.model)}
 
 
-def ordinary(cell: str, device: str) -> Cell:
+def ordinary(cell: str, device: str) -> Document:
     """Passes of a prepared request on an ordinary model, and its gap closed beside that of the converged step."""
     model, data = cell.split()
     seeds = []
@@ -86,13 +77,13 @@ def ordinary(cell: str, device: str) -> Cell:
     return {"seeds": seeds}
 
 
-def forgettable(cell: str, device: str) -> Cell:
+def forgettable(cell: str, device: str) -> Document:
     """Passes of a prepared request on a forgettable model, step by step, until enough of the gap is closed."""
     model, data = cell.split()
     seeds = []
     for seed in range(SEEDS):
         case = Case("forgettable", model, data, seed, device)
-        path: list[Cell] = []
+        path: list[Document] = []
         for steps in STEPS:
             path.append({"steps": steps, **case.outcome(prepared=case.ready, steps=steps)})
             if (path[-1].get("gap_closed") or 0.0) >= ENOUGH:
@@ -101,7 +92,7 @@ def forgettable(cell: str, device: str) -> Cell:
     return {"seeds": seeds}
 
 
-def request(cell: str, device: str) -> Cell:
+def request(cell: str, device: str) -> Document:
     """Time, passes, memory and gap closed of 5 % of the edges, in turns with retraining and the published procedure."""
     way, model, data = cell.split()
     found = bench(

@@ -29,20 +29,14 @@ def test_there_are_examples() -> None:
 
 def test_the_matrix(scripts: Scripts, tmp_path: Path) -> None:
     script = ROOT / "benchmarks" / "matrix.py"
-    cells = ("--data", "demo", "--models", "sgc", "--forget", "edges:0.05", "--seeds", "1", "--out", "r")
+    cells = ("--data", "demo", "--models", "sgc", "--forget", "edges:0.05", "--seeds", "1", "--out", "matrix")
     scripts.run(script, *cells, cwd=tmp_path)
-    page = (tmp_path / "r" / "README.md").read_text()
+    out = tmp_path / "matrix"
+    page = (out / "README.md").read_text()
     assert page.count("| sgc demo edges:0.05 |") == 3
     assert "in 1 of 1 cells" in page
-    before = (tmp_path / "r" / "forgettable.jsonl").read_bytes()
-    scripts.run(script, *cells, "--page", cwd=tmp_path)
-    assert (tmp_path / "r" / "README.md").read_text() == page
-    assert (tmp_path / "r" / "forgettable.jsonl").read_bytes() == before
-
-
-def test_the_page_of_the_matrix_is_that_of_its_results(scripts: Scripts, tmp_path: Path) -> None:
-    results = ROOT / "benchmarks" / "results" / "matrix"
-    for way in ("ordinary", "forgettable"):
-        (tmp_path / f"{way}.jsonl").write_bytes((results / f"{way}.jsonl").read_bytes())
-    scripts.run(ROOT / "benchmarks" / "matrix.py", "--page", "--out", ".", cwd=tmp_path)
-    assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text()
+    before = (out / "forgettable.jsonl").read_bytes()
+    (out / "README.md").unlink()
+    scripts.run(ROOT / "benchmarks" / "page.py", "matrix", "--results", ".", cwd=tmp_path)
+    assert (out / "README.md").read_text() == page
+    assert (out / "forgettable.jsonl").read_bytes() == before

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter, peak_memory
 from unweave._core.digest import tensor_digest
+from unweave._core.tuning import TUNING
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError
@@ -187,7 +188,11 @@ def unlearn(
         passes=round(meter.passes),
         peak_mib=peak[0],
         seed=seed,
-        environment=environment(device) | {"dtype": str(problem.theta.dtype).removeprefix("torch.")},
+        environment={
+            **environment(device),
+            "dtype": str(problem.theta.dtype).removeprefix("torch."),
+            "tuning": TUNING.used(how.rules),
+        },
         warnings=[
             *notes,
             *outcome.warnings,

@@ -11,13 +11,27 @@ from torch import Tensor, nn
 
 import unweave as uw
 from unweave.auditing.after.membership import fit_membership
-from unweave.auditing.audit import conclude
+from unweave.auditing.audit import Audit, conclude
 from unweave.auditing.case import Case, Size, build_case
 from unweave.auditing.evidence import ALARM, Evidence
-from unweave.auditing.examination import Examination, verdict_of
+from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing
+from unweave.auditing.verdict import verdict_of
 from unweave.experiments.poison import stage
 from unweave.models import build
+
+
+class Behind(nn.Module):
+    """A model that answers as another where the features are large."""
+
+    def __init__(self, new: nn.Module, old: nn.Module) -> None:
+        super().__init__()
+        self.new, self.old = new, old
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        found: Tensor = (self.old if float(x.max()) > 1e6 else self.new)(x, edge_index)
+        return found
+
 
 EPOCHS = 60
 SIZE = Size(references=16, shadows=16)
@@ -74,6 +88,32 @@ def test_retraining_passes(flipped: tuple[uw.Run, Case, Examination]) -> None:
         model = case.how.train(case.removal.data, seed)
         assert verdict_of(judged(flipped, model)) == "gone", findings(judged(flipped, model))
     assert torch.equal(case.data.y, run.data.y)
+
+
+def test_a_retrained_model_that_carries_the_old_one_is_not_gone(flipped: tuple[uw.Run, Case, Examination]) -> None:
+    """In a buffer that nothing reads, and behind a trigger: its answers are those of a retrained model."""
+    run, case, _ = flipped
+    after = case.how.train(case.removal.data, 0)
+
+    def judge(model: nn.Module) -> Audit:
+        return conclude(case, run.model, model, seed=0, quick=False, receipt=None, start=0.0)
+
+    assert judge(after).verdict == "gone"
+    hidden = copy.deepcopy(after)
+    hidden.register_buffer("spare", torch.cat([p.detach().flatten() for p in run.model.parameters()]))
+    behind = Behind(copy.deepcopy(after), run.model)
+    other = copy.deepcopy(after)
+    other.register_buffer("spare", torch.randn(100))
+    for model, verdict, told in (
+        (hidden, "remembers", "'spare'"),
+        (behind, "remembers", "'old."),
+        (other, "cannot tell", "'spare'"),
+    ):
+        found = judge(model)
+        assert verdict_of(found.evidence) == "gone", "no test sees it"
+        assert found.verdict == verdict
+        assert told in found.reason
+        assert any(told in note for note in found.notes)
 
 
 def test_noise_that_beats_the_attack_is_caught(flipped: tuple[uw.Run, Case, Examination]) -> None:

@@ -11,19 +11,12 @@ import pytest
 
 from tests.audits import VERDICTS, entry, made_audit, receipt
 from unweave.auditing import Audit, Evidence, write_report
+from unweave.auditing.after.carried import Carried
+from unweave.auditing.numbers import duration, effect, interval, number, spread
 from unweave.auditing.report.markup import VOID, Markup, join, tag
 from unweave.auditing.report.page import render_report
-from unweave.auditing.report.words import (
-    FINDINGS,
-    duration,
-    effect,
-    explain_finding,
-    explain_recovery,
-    explain_verdict,
-    interval,
-    number,
-    spread,
-)
+from unweave.auditing.report.words import explain_recovery
+from unweave.auditing.words import FINDINGS, answer
 from unweave.errors import UnweaveError
 
 
@@ -68,6 +61,10 @@ class Page(HTMLParser):
         (found,) = [row for row in self.rows if row.lower().startswith(name.lower())]
         return found
 
+    def both(self, name: str) -> list[str]:
+        """What a test found, and its figures."""
+        return [row for row in self.rows if row.lower().startswith(name.lower())]
+
 
 def page(audit: Audit, **options: str) -> Page:
     return Page(render_report(audit, **options))
@@ -83,21 +80,37 @@ def test_the_verdict_comes_first_in_words_and_by_a_sign(verdict: str) -> None:
     }[verdict]  # fmt: skip
     names = [name for name, _ in shown.elements]
     assert names.index("h1") < names.index("h2") < names.index("table")
-    assert shown.text.index(headline) < shown.text.index("What was asked")
+    assert found.headline == headline
+    assert shown.text.index(headline) < shown.text.index(found.reason) < shown.text.index("What was asked")
+    assert str(found).startswith(f"{headline}. {found.reason}\n"), "the same words in Python and on the command line"
     assert f"verdict {verdict.replace(' ', '-')}" in shown.values("class")
     signs = [attributes.get("class") for name, attributes in shown.elements if name == "svg"]
     assert signs[0] == "icon"
     assert names.count("article") == len(found.evidence)
 
 
+def test_every_test_is_told_in_a_sentence_before_any_figure() -> None:
+    found = made_audit()
+    shown, told = page(found).text, str(found)
+    for text in (shown, told):
+        figures = text.index("The figures")
+        for e in found.evidence:
+            assert text.index(f"{e.question} ") < text.index(answer(e)) < figures
+        for word in ("seed floor", "AUC", "no power"):
+            assert word not in text[:figures]
+
+
 def test_every_test_has_its_question_its_threat_its_power_and_a_figure() -> None:
     found = made_audit()
     shown = page(found)
     for e in found.evidence:
-        assert shown.text.count(e.question) == 1
+        assert shown.text.count(e.question) == 2 + (e.finding == "remembers")
         assert e.threat[1:] in shown.text
-    assert "Would have noticed 8 of 8 models that saw the data." in shown.text
-    assert "This test has no power here: it would have noticed 0 of 8 models that saw the data." in shown.text
+    assert (
+        "Would have noticed 8 of 8 models that saw the data, and most that remember 34\N{NO-BREAK SPACE}% of it."
+        in shown.text
+    )
+    assert "No: it would have noticed 0 of 8 models that saw the data." in shown.text
     assert "asks what else the model does" in shown.text
     assert "notices what gives away more than retraining does" in shown.text
     figures = [attributes for name, attributes in shown.elements if attributes.get("role") == "img"]
@@ -112,12 +125,15 @@ def test_the_numbers_are_those_of_the_audit() -> None:
     found = made_audit()
     shown = page(found)
     first, second = found.evidence[:2]
-    row = shown.row(first.name)
+    answered, row = shown.both(first.name)
     low, high = first.usual
-    for told in ("0.710", "0.680", f"{low:.3f}", f"{high:.3f}", f"{first.effect:+.1f}", "8 of 8", "still remembers"):
+    for told in ("0.710", "0.680", f"{low:.3f}", f"{high:.3f}", f"{first.effect:+.1f}", "8 of 8"):
         assert told in row
-    assert "no power" in shown.row(second.name)
-    assert "0 of 8" in shown.row(second.name)
+    assert f"{100 * first.noticeable:.0f}\N{NO-BREAK SPACE}%" in row  # type: ignore[operator]
+    assert "still remembers" in answered
+    answered, row = shown.both(second.name)
+    assert "cannot tell" in answered
+    assert "0 of 8" in row
     assert "95 % interval 0.620\N{NO-BREAK SPACE}…\N{NO-BREAK SPACE}0.740" in shown.text
     assert "TPR at 1 % FPR" in shown.text
     assert "0.068" in shown.text
@@ -129,23 +145,23 @@ def test_the_numbers_are_those_of_the_audit() -> None:
 @pytest.mark.parametrize(
     ("found", "finding", "says"),
     [
-        (entry("one", 0.70), "remembers", "on the side of models that saw the data"),
-        (entry("one", 0.51), "as retrained", "and models that saw the data are not"),
+        (entry("one", 0.70), "remembers", "as with models that saw the data"),
+        (entry("one", 0.51), "as retrained", "this test would have shown it"),
         (entry("one", 0.30), "differs", "pushed away rather than left out"),
         (entry("one", 0.70, shift=0.0), "differs", "something was done to it that retraining does not do"),
-        (entry("one", 0.51, shift=0.0), "no power", "this counts for nothing"),
-        (entry("one", 0.40, shift=-0.2, side="above"), "as retrained", "gives away no more"),
-        (entry("one", 0.70, shift=-0.2, side="above"), "differs", "gives away more"),
-        (entry("one", 0.51, asks="else"), "as retrained", "is where retrained models are."),
-        (entry("one", 0.70, asks="else"), "differs", "this is not what retraining gives"),
+        (entry("one", 0.51, shift=0.0), "no power", "would have found the same had nothing been done"),
+        (entry("one", 0.40, shift=-0.2, side="above"), "as retrained", "No more so than retraining"),
+        (entry("one", 0.70, shift=-0.2, side="above"), "differs", "Yes, more so than retraining"),
+        (entry("one", 0.51, asks="else"), "as retrained", "Yes, as far as retrained models agree"),
+        (entry("one", 0.70, asks="else"), "differs", "No: no retrained model would be expected"),
     ],
 )
 def test_every_finding_in_words(found: Evidence, finding: str, says: str) -> None:
     assert found.finding == finding
-    assert says in explain_finding(found)
+    assert says in answer(found)
     shown = page(made_audit(evidence=(found,)))
     assert says in shown.text
-    assert FINDINGS[finding] in shown.row("one")
+    assert FINDINGS[finding] in shown.both("one")[0]
 
 
 def test_a_group_that_is_not_known_is_shown_under_its_own_name() -> None:
@@ -279,7 +295,34 @@ def test_text_is_escaped_and_markup_is_not() -> None:
 def test_where_no_test_can_tell_that_none_finds_it_is_not_said() -> None:
     """A test without power can find that a model differs; that no other finds the data then means nothing."""
     weak = (entry("membership, loss threshold", 0.9, shift=0.0),)
-    assert "No test here is able to find the deleted data" in explain_verdict(made_audit(evidence=weak))[1]
-    assert "No test that can tell finds the deleted data" in explain_verdict(made_audit("differs"))[1]
+    assert "No test here is able to find the deleted data" in made_audit(evidence=weak).reason
+    assert "No test that can tell finds the deleted data" in made_audit("differs").reason
     alone = (entry("membership, loss threshold", 0.68),)
-    assert explain_verdict(made_audit(evidence=alone))[1].startswith("The one test that can tell still takes")
+    assert made_audit(evidence=alone).reason.startswith("The one test that can tell still takes")
+
+
+def test_what_the_model_carries_unseen_is_said_first_and_last() -> None:
+    """A model with more in it than the one before is not called gone, and one that holds its weights is not."""
+    more, old = "it has a buffer 'spare' of shape [16, 20]", "the old weights of 'conv1' in the buffer 'spare'"
+    found = made_audit("gone", carried=Carried(more=(more,)), notes=tuple(Carried(more=(more,)).notes))
+    assert found.verdict == "cannot tell"
+    held = made_audit("gone", carried=Carried(more=(more,), old=(old,)), notes=tuple(Carried(old=(old,)).notes))
+    assert held.verdict == "remembers"
+    for audit, words in ((found, more), (held, old)):
+        assert words in audit.reason
+        assert words in str(audit)
+        text = page(audit).text
+        assert text.index(words) < text.index("What was asked")
+        assert words in text[text.index("What this audit cannot say") :]
+        assert words in str(audit.to_dict()["carried"])
+    assert made_audit("differs", carried=Carried(more=(more,))).verdict == "differs"
+
+
+def test_how_much_could_have_been_left_is_said() -> None:
+    found = made_audit("gone")
+    assert found.noticeable == min(e.noticeable for e in found.evidence if e.noticeable is not None)
+    words = f"still remembered up to about {100 * found.noticeable:.0f}\N{NO-BREAK SPACE}% of the deleted data"
+    assert words in found.reason
+    text = page(found).text
+    assert words in text[text.index("What this audit cannot say") :]
+    assert made_audit("cannot tell").noticeable is None

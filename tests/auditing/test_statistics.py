@@ -9,7 +9,7 @@ from torch import nn
 from unweave.auditing.after.collateral import expected_calibration_error
 from unweave.auditing.after.likelihood import LikelihoodRatio, confidence
 from unweave.auditing.case import Shadow, Subject
-from unweave.auditing.evidence import Evidence, Reading, limits
+from unweave.auditing.evidence import Evidence, Reading
 from unweave.auditing.separation import auc, auc_interval, hits_at
 
 RNG = np.random.default_rng(0)
@@ -57,15 +57,6 @@ def test_the_interval_of_an_area_covers_it() -> None:
     assert auc_interval(np.ones(1), np.zeros(9)) == (None, None)
 
 
-def test_limits_are_exceeded_as_often_as_they_say() -> None:
-    drawn = RNG.normal(3, 2, (4000, 9))
-    for side, skewed in (("both", False), ("above", False), ("above", True)):
-        values = np.exp(drawn) if skewed else drawn
-        found = [limits(list(row[:8]), 0.05, side, skewed=skewed) for row in values]  # type: ignore[arg-type]
-        outside = np.mean([not low <= row[8] <= high for (low, high), row in zip(found, values, strict=True)])
-        assert outside == pytest.approx(0.05, abs=0.012)
-
-
 @pytest.mark.parametrize(
     ("after", "trained", "options", "finding"),
     [
@@ -88,6 +79,23 @@ def test_where_seeds_do_not_matter_a_last_digit_is_not_material() -> None:
     retrained = [0.5 + 1e-9 * n for n in range(8)]
     assert evidence(0.504, retrained, [0.9] * 8).finding == "as retrained"
     assert evidence(0.55, retrained, [0.9] * 8).finding == "remembers"
+
+
+def test_the_least_share_is_where_four_of_five_mixtures_are_outside() -> None:
+    retrained, trained = RNG.normal(0.5, 0.01, 16).tolist(), RNG.normal(0.8, 0.05, 16).tolist()
+    found = evidence(0.5, retrained, trained)
+    share = found.noticeable
+    assert share is not None
+    assert 0.05 < share < 0.5
+    low, high = found.usual
+
+    def outside(s: float) -> float:
+        return float(np.mean([not low <= (1 - s) * a + s * b <= high for a in retrained for b in trained]))
+
+    assert outside(share + 1e-9) >= 0.8 > outside(share - 1e-3)
+    assert all(outside(s) >= 0.8 for s in np.linspace(share + 1e-9, 1, 20))
+    assert evidence(0.5, retrained, retrained).noticeable is None
+    assert evidence(0.5, retrained, trained, asks="else").noticeable is None
 
 
 def test_the_likelihood_ratio_is_that_of_two_normals() -> None:

@@ -34,7 +34,7 @@ def audited(runs: Path) -> Path:
     """A report of that."""
     done = unweave("audit", runs / "a", runs / "b", *FEW, "--out", runs / "first.html")
     assert done.exit_code in (0, 3, 4), done.stderr
-    for word in ("membership, loss threshold", "usual if retrained", "Left out", str(runs / "first.html")):
+    for word in ("membership, loss threshold: ", "usual if retrained", "Left out", str(runs / "first.html")):
         assert word in done.stdout
     assert f"{runs / 'first.models'} holds models trained with the deleted data" in done.stdout
     assert "training models to compare with: 32 of 32" in done.stderr
@@ -81,6 +81,7 @@ def test_the_verdict_is_the_exit_code(
     done = unweave("audit", runs / "a", runs / "b", "--out", tmp_path / "x.html")
     assert done.exit_code == code
     assert (tmp_path / "x.html").exists()
+    assert done.stdout.startswith(str(made_audit(verdict))), "the same words as in Python"
 
 
 def test_runs_that_cannot_be_audited(runs: Path, tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     )
     codes = command.CODES
     assert [int(code) for code in told.values()] == [codes[v] for v in ("gone", "remembers", "differs", "cannot tell")]
-    (code,) = re.findall(r"```python\n(import unweave as uw\nfrom unweave\.audit .*?)```", page, flags=re.DOTALL)
+    (code,) = re.findall(r"```python\n(import unweave as uw\nfrom unweave\.auditing .*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "audit.html").unlink()
     exec(compile(code, "audit.md", "exec"), {})

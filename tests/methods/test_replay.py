@@ -11,13 +11,14 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.training.test_checkpoints import MODELS, builtin
+from unweave._core.tuning import TUNING
 from unweave.graph.removal import remove
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call, flatten
 from unweave.testing import small_graph
 from unweave.training.adam import reinitialise, seeded
 from unweave.training.checkpoints import write_checkpoints
-from unweave.training.polish import POLISH, polish_objective
+from unweave.training.polish import polish_objective
 
 EPOCHS = 40
 
@@ -58,7 +59,7 @@ def test_forgettable_models_are_polished_again() -> None:
     with seeded(99, run.data.x.device):
         trainer(model, part.data, run.checkpoints[0], EPOCHS)
     objective = Objective(model, part.data, cross_entropy, trainer.decay, call, trainer.meter)
-    spent = polish_objective(objective, evaluations=POLISH)
+    spent = polish_objective(objective, evaluations=TUNING.polish.evaluations)
     assert same(part.model, model)
     receipt, nothing = part.receipts[-1], run.forget(request, "none").receipts[-1]
     assert receipt.details["polished"]

@@ -16,13 +16,14 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.digest import document_digest
+from unweave._core.tuning import TUNING
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call, decay_vector, flatten
 from unweave.run.folder import _sha
 from unweave.testing import small_graph
 from unweave.training.adam import Adam, seeded, spoil
 from unweave.training.checkpoints import read_checkpoints, train_through, write_checkpoints
-from unweave.training.polish import POLISH, polish_objective
+from unweave.training.polish import polish_objective
 
 SHARES = (0.05, 0.2, 0.5)
 
@@ -76,7 +77,9 @@ def test_a_forgettable_model_ends_at_the_same_minimum() -> None:
     trainer = builtin(model, run.recipe)
     with seeded(99, data.x.device):
         trainer(model, data, run.checkpoints[0], 30)
-    polish_objective(Objective(model, data, cross_entropy, trainer.decay, call, trainer.meter), evaluations=POLISH)
+    polish_objective(
+        Objective(model, data, cross_entropy, trainer.decay, call, trainer.meter), evaluations=TUNING.polish.evaluations
+    )
     assert torch.equal(flatten(model), flatten(run.model))
 
 

@@ -1,7 +1,7 @@
 """Is it gone? A model that was made to forget, judged beside retrained models and beside such as saw the data."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -9,15 +9,18 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave.auditing.after.carried import Carried, look_into
 from unweave.auditing.after.collateral import class_scores, scored_nodes
 from unweave.auditing.case import Case, Size, Subject, build_case
-from unweave.auditing.evidence import ALARM, Evidence, limits
-from unweave.auditing.examination import Examination, Verdict, verdict_of
+from unweave.auditing.evidence import ALARM, Evidence
+from unweave.auditing.examination import Examination
+from unweave.auditing.limits import limits_of
 from unweave.auditing.population import Upbringing
+from unweave.auditing.verdict import Verdict, verdict_of
+from unweave.auditing.words import FINDINGS, HEADLINES, answer, figures, reason
 from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import flatten
 from unweave.objective.scores import micro_f1
 from unweave.receipt.receipt import Receipt, environment
 from unweave.request import Request
@@ -30,11 +33,6 @@ UNLIKE = 1e-4
 """Chance that a model is taken for one of another training than it had."""
 
 LEFT_OUT = "the likelihood-ratio attacks and the hard cases, which need shadow models"
-
-OTHER = (
-    "the model after is of another architecture than the one before, of which all models to compare with are: what it "
-    "does differently may come from that, whatever the verdict"
-)
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class Audit:
         environment: Versions and device.
         seconds: How long it took.
         notes: What the reader should know.
+        carried: What the model after holds that its predictions do not show.
     """
 
     evidence: tuple[Evidence, ...]
@@ -62,37 +61,32 @@ class Audit:
     environment: dict[str, Any]
     seconds: float
     notes: tuple[str, ...] = ()
+    carried: Carried = field(default_factory=Carried)
 
     @property
     def verdict(self) -> Verdict:
-        """The conclusion of all tests together."""
-        return verdict_of(self.evidence)
+        """The conclusion of all tests together, and of what the model carries unseen."""
+        return verdict_of(self.evidence, self.carried)
+
+    @property
+    def headline(self) -> str:
+        """The conclusion in a few words."""
+        return HEADLINES[self.verdict]
+
+    @property
+    def reason(self) -> str:
+        """Why, in plain words."""
+        return reason(self.verdict, self.evidence, self.carried, quick=self.config["quick"])
 
     @property
     def sentence(self) -> str:
-        """The conclusion in plain words."""
-        able = [entry for entry in self.evidence if entry.powerful]
-        tests = f"{len(able)} of {sum(e.asks == 'gone' for e in self.evidence)} tests that ask whether the data is gone"
-        named = {
-            finding: "; ".join(e.name for e in self.evidence if e.finding == finding)
-            for finding in ("remembers", "differs")
-        }
-        if self.verdict == "remembers":
-            return f"Not gone. The model still looks like one that saw the deleted data to: {named['remembers']}."
-        if self.verdict == "differs":
-            return (
-                f"Not what retraining gives. The model lies outside of what retrained models do in: {named['differs']}."
-            )
-        if self.verdict == "gone":
-            return (
-                f"Gone, as far as these tests can see. {tests} would have noticed had nothing been done, and none of "
-                "them tells this model from retrained ones."
-                + (" A quick audit leaves out the strongest tests." if self.config["quick"] else "")
-            )
-        return (
-            "These tests cannot tell. On this request none of them tells models that saw the data from models that did "
-            "not, so that passing them means nothing."
-        )
+        """Both."""
+        return f"{self.headline}. {self.reason}"
+
+    @property
+    def noticeable(self) -> float | None:
+        """The least share of the deleted data that a model could not remember without being noticed, about."""
+        return min((e.noticeable for e in self.evidence if e.noticeable is not None), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""
@@ -102,7 +96,9 @@ class Audit:
             "sentence": self.sentence,
             "request": self.request.to_dict(),
             "config": self.config,
-            "evidence": [entry.to_dict() for entry in self.evidence],
+            "evidence": [entry.to_dict() | {"answer": answer(entry)} for entry in self.evidence],
+            "noticeable": self.noticeable,
+            "carried": asdict(self.carried),
             "classes": self.classes,
             "recovery": self.recovery,
             "receipt": None if self.receipt is None else self.receipt.to_dict(),
@@ -116,16 +112,12 @@ class Audit:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
-        width = max(len(entry.name) for entry in self.evidence)
-        lines = [self.sentence, ""]
-        for e in self.evidence:
-            low, high = e.usual
-            usual = f"{'' if e.side == 'above' else f'{low:.3g} '}… {high:.3g}"
-            lines.append(
-                f"{e.name:<{width}}  {e.before.value:8.3g} → {e.after.value:<8.3g} retrained {usual:<18} "
-                f"{e.unit:<7} {e.finding}"
-            )
-        return "\n".join([*lines, *(["", *self.notes] if self.notes else [])])
+        told = [f"{e.name}: {FINDINGS[e.finding]}\n  {e.question} {answer(e)}" for e in self.evidence]
+        notes = [f"{'Note':<11}{note}" for note in self.notes]
+        if self.config["left_out"]:
+            notes.append(f"{'Left out':<11}{self.config['left_out']}")
+        parts = [self.sentence, "\n".join(told), figures(self.evidence), "\n".join(notes)]
+        return "\n\n".join(part for part in parts if part)
 
 
 def audit_models(
@@ -175,6 +167,7 @@ def conclude(
 ) -> Audit:
     """Test one model of a case."""
     before, after = case.subject(old), case.subject(new)
+    carried = look_into(old, new, case.retrained[0].model)
     mask = scored_nodes(case)
     groups = {"before": [before], "after": [after], "retrained": list(case.retrained)}
     return Audit(
@@ -205,7 +198,8 @@ def conclude(
         receipt=receipt,
         environment=environment(case.data.x.device),
         seconds=perf_counter() - start,
-        notes=(*case.notes, *_unlike(case, before), *([] if flatten(old).shape == flatten(new).shape else [OTHER])),
+        notes=(*carried.notes, *case.notes, *_unlike(case, before)),
+        carried=carried,
     )
 
 
@@ -213,7 +207,7 @@ def _unlike(case: Case, before: Subject) -> list[str]:
     """A note where the model before is not what the training that is compared with gives."""
     mask, labels = case.data.train_mask, case.data.y
     found, *known = (float(cross_entropy(s.whole[mask], labels[mask]).mean()) for s in (before, *case.trained))
-    low, high = limits(known, UNLIKE, skewed=True)
+    low, high = limits_of(known, "log").range(UNLIKE)
     if low <= found <= high:
         return []
     return [

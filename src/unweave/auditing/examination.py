@@ -1,8 +1,5 @@
 """Put models through every test that applies to a case, beside retrained models and such as saw the data."""
 
-from collections.abc import Sequence
-from typing import Literal
-
 import torch
 
 from unweave.auditing.after.collateral import collateral_tests
@@ -17,9 +14,7 @@ from unweave.auditing.form import Probe
 from unweave.auditing.separation import Apart, auc, auc_interval, hits_at
 from unweave.errors import ModelError
 
-__all__ = ["Examination", "Verdict", "verdict_of"]
-
-Verdict = Literal["remembers", "differs", "gone", "cannot tell"]
+__all__ = ["Examination"]
 
 
 class Examination:
@@ -58,21 +53,6 @@ class Examination:
             )
             for probe, retrained, trained in zip(self.probes, self._retrained, self._trained, strict=True)
         )
-
-
-def verdict_of(evidence: Sequence[Evidence]) -> Verdict:
-    """The conclusion of all tests together.
-
-    ``remembers``: a test that can tell says that the data is still there. ``differs``: the model is not what retraining
-    gives. ``gone``: no test sees a difference, and some would have. ``cannot tell``: no test has power on this request,
-    which is not the same as passing.
-    """
-    found = {entry.finding for entry in evidence}
-    if "remembers" in found:
-        return "remembers"
-    if "differs" in found:
-        return "differs"
-    return "gone" if any(entry.powerful for entry in evidence) else "cannot tell"
 
 
 def _probes(case: Case) -> list[Probe]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from unweave.auditing.case import Subject
-from unweave.auditing.evidence import Side
+from unweave.auditing.limits import Side
 from unweave.auditing.separation import Apart
 
 __all__ = ["BOTH_MODELS", "NEW_MODEL", "OPERATOR", "Probe"]

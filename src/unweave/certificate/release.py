@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
+from unweave._core.tuning import TUNING
 from unweave.certificate.bound import Linear, bound_of, bounded, examine
 from unweave.certificate.gaussian import check_promise, ratio_of
 from unweave.curvature.products import GaussNewton
@@ -36,19 +37,7 @@ from unweave.curvature.solvers import Local, NewtonReport, Operator, newton
 from unweave.errors import ModelError, SolverError
 from unweave.objective.objective import Objective, Point, flatten
 
-__all__ = ["REFINE", "TOLERANCE", "Release", "certifiable", "release"]
-
-TOLERANCE = float(np.finfo(np.float64).eps ** 0.5)
-"""Residual as a share of ‖∇L'(0)‖: half of the digits of a double, which Newton's method reaches, rounding spares."""
-
-REFINE = 20
-"""Newton steps from the trained parameters, before retraining."""
-
-RETRAIN = 200
-"""Newton steps from zero."""
-
-NEARLY = 0.9
-"""Of the tolerance, where the search ends; the rest is for rounding."""
+__all__ = ["Release", "certifiable", "release"]
 
 NOT_COVERED = (
     "the model is what is published; receipts, a prepared state, timing and the requests themselves are not covered",
@@ -81,8 +70,8 @@ def release(
     promise: tuple[float, float],
     *,
     dtype: torch.dtype,
-    tolerance: float = TOLERANCE,
-    steps: int = REFINE,
+    tolerance: float = TUNING.release.tolerance,
+    steps: int = TUNING.release.refine,
     noise_seed: int | None = None,
 ) -> Release:
     """Minimise, perturb and certify.
@@ -108,13 +97,13 @@ def release(
     in_objective = 2 * budget / ratio
     at_release = in_objective / found.mu
     b = in_objective * normal()
-    tries = ([("refined", start, steps)] if start is not None else []) + [("retrained", zero, RETRAIN)]
+    tries = ([("refined", start, steps)] if start is not None else []) + [("retrained", zero, TUNING.release.retrain)]
     for (
         way,
         origin,
         most,
     ) in tries:  # with one b: another for the second try would favour those that make the first fail
-        theta, report = newton(_tilted(found, b), origin.double(), tolerance=NEARLY * budget, steps=most)
+        theta, report = newton(_tilted(found, b), origin.double(), tolerance=TUNING.release.nearly * budget, steps=most)
         by, residual = way, bound_of(found, theta, b)
         if residual.gradient_norm + residual.rounding <= budget:
             break

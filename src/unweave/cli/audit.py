@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from unweave.cli.options import Device, Json, Root
-from unweave.cli.output import out as console, print_json, progress_bar, reports_errors, say, writable
+from unweave.cli.output import print_json, progress_bar, reports_errors, say, writable
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import RunError, UnweaveError
 
@@ -22,8 +20,6 @@ __all__ = ["audit"]
 
 CODES = {"gone": 0, "remembers": 3, "differs": 3, "cannot tell": 4}
 """Exit code of each verdict."""
-
-STYLES = {"remembers": "red", "differs": "yellow", "as retrained": "green", "no power": "dim"}
 
 
 @reports_errors
@@ -123,32 +119,7 @@ def _cores(device: str) -> int:
 
 
 def _show(found: "Audit", report: Path, models: Path) -> None:
-    from unweave.auditing.report.words import explain_verdict
-
-    console().print(_table(found))
+    say(str(found))
     say()
-    say("{}. {}".format(*explain_verdict(found)))
-    for note in found.notes:
-        say(f"{'Note':<11}{note}")
-    if found.config["left_out"]:
-        say(f"{'Left out':<11}{found.config['left_out']}")
     say(f"{'Report':<11}{report}")
     say(f"{'Models':<11}{models} holds models trained with the deleted data; delete it when the audit is done")
-
-
-def _table(found: "Audit") -> Table:
-    """All tests, one a row."""
-    from unweave.auditing.report.words import FINDINGS, GAP, effect, number, usual_range
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("test")
-    for column in ("before", "after", "usual if retrained", "unit", "seed floors", "noticed"):
-        table.add_column(column, justify="left" if column == "unit" else "right", no_wrap=True)
-    table.add_column("finding", no_wrap=True)
-    for e in found.evidence:
-        power = f"{round(e.noticed * len(e.trained))} of {len(e.trained)}" if e.asks == "gone" else "–"
-        values = (number(reading.value, e.unit) for reading in (e.before, e.after))
-        told = Text(FINDINGS[e.finding], style=STYLES[e.finding])
-        usual = usual_range(e).replace(GAP, " ")
-        table.add_row(e.name, *values, usual, e.unit, effect(e.effect), power, told)
-    return table

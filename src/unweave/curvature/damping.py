@@ -4,38 +4,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.solvers import LowRank, Operator, minimise
 from unweave.curvature.solvers.quasi_newton import Evaluate
 from unweave.errors import RequestError
 from unweave.graph.draw import draw
 from unweave.objective.objective import Objective
 
-__all__ = ["DAMPED_STEPS", "DAMPING_TRIES", "KEPT", "LEFT", "RAISE", "Damping", "least_damping", "rehearsed_damping"]
-
-DAMPING_SHARE = 0.003
-"""Of the fifth largest curvature eigenvalue: the least damping. The largest may be an outlier, a hundred times the
-second (PubMed)."""
-
-EARLY_STOP = 4.0
-"""Times the ridge at which training stopped, see :func:`least_damping`."""
-
-KEPT = 0.25
-"""Share of the promised change of the objective that a step must keep."""
-
-RAISE = 10**0.5
-DAMPING_TRIES = 14
-
-REHEARSED_SHARE, REHEARSED_EDGES = 0.05, 20_000
-"""Share of the edges that a rehearsal takes, and how many at most."""
-
-REHEARSALS = 6
-
-DAMPED_STEPS = 4
-"""Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
-
-LEFT = 0.8
-"""Share of the gradient of the local problem that may be left; of 0.65, 0.8 and 1 the one that closed most, on average,
-of the gaps of thirty-two requests (four backbones on Cora, CiteSeer, PubMed and CS): 0.39, 0.41 and 0.41."""
+__all__ = ["Damping", "least_damping", "rehearsed_damping"]
 
 
 @dataclass(frozen=True)
@@ -66,8 +42,8 @@ def least_damping(values: Tensor, theta: Tensor, slope: Tensor) -> float:
         slope: ∇L0(θ0).
     """
     ridge = -float(slope @ theta) / max(float(theta @ theta), 1e-30)
-    fifth = float(values[min(4, values.numel() - 1)])
-    return max(DAMPING_SHARE * fifth, EARLY_STOP * ridge, 1e-6 * float(values[0]), 1e-12)
+    typical = float(values[min(TUNING.damping.place, values.numel()) - 1])
+    return max(TUNING.damping.share * typical, TUNING.damping.early_stop * ridge, 1e-6 * float(values[0]), 1e-12)
 
 
 def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvature: LowRank) -> Damping:
@@ -84,7 +60,7 @@ def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvat
     """
     least = least_damping(curvature.values, theta, slope)
     try:
-        share = min(REHEARSED_SHARE, REHEARSED_EDGES / max(objective.stored_edges, 1))
+        share = min(TUNING.damping.rehearsed_share, TUNING.damping.rehearsed_edges / max(objective.stored_edges, 1))
         remaining = objective.without(draw(f"edges:{share}", objective.data))
     except RequestError:  # no edges, or none of them drawn
         return Damping(least)
@@ -93,15 +69,21 @@ def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvat
     if not bool(start.any()):
         return Damping(least)
     found = []
-    for raised in (RAISE**power for power in range(REHEARSALS)):
+    for raised in (TUNING.damping.raised_by**power for power in range(TUNING.damping.rehearsals)):
         damping = least * raised
         evaluate, inverse = _damped(remaining, theta, slope, curvature, damping)
         end, _ = minimise(
-            evaluate, theta, value - float(slope @ theta), start, inverse, evaluations=DAMPED_STEPS, tolerance=0.0
+            evaluate,
+            theta,
+            value - float(slope @ theta),
+            start,
+            inverse,
+            evaluations=TUNING.step.damped_steps,
+            tolerance=0.0,
         )
         left = float((evaluate(end)[1] - damping * (end - theta)).norm()) / float(start.norm())
         found.append(Damping(damping, raised, left))
-        if left <= LEFT:
+        if left <= TUNING.damping.left:
             break
     return min(found, key=lambda damping: damping.left)
 

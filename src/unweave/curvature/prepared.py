@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
+from unweave._core.tuning import TUNING
 from unweave.curvature.damping import Damping, rehearsed_damping
 from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, krylov, low_rank, random_like
@@ -27,8 +28,6 @@ from unweave.objective.parts.localising import find_locality
 from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 
 __all__ = [
-    "AT_MINIMUM",
-    "SADDLE",
     "Pending",
     "Prepared",
     "bend",
@@ -40,18 +39,6 @@ __all__ = [
 ]
 
 FACTS = ("objective", "parameters", "bend", "damping", "raised", "left", "edges", "nodes", "age", "seconds", "passes")
-AT_MINIMUM = 2e-3
-"""A model is at a minimum when going on would lower its objective by less than this share."""
-
-SADDLE = -0.01
-"""Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
-
-BEND_PRODUCTS = 20
-
-WORN = 0.2
-"""Share of the edges or training nodes that may go before the curvature is computed anew. Over a thousand requests that
-took a fifth of the edges, four gradients with the old curvature gained 91.5 % of what thirty do, with a new one
-94.1 %."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +105,7 @@ class Prepared:
     @property
     def at_minimum(self) -> bool:
         """Whether the parameters are at a minimum, as the theory of influence assumes."""
-        return self.damping == 0 and self.bend >= SADDLE and self.stationarity <= AT_MINIMUM
+        return self.damping == 0 and self.bend >= TUNING.minimum.saddle and self.stationarity <= TUNING.minimum.gain
 
     @property
     def when(self) -> str:
@@ -207,7 +194,7 @@ def bend(objective: Objective, theta: Tensor) -> float:
     """The smallest Hessian eigenvalue at θ that a short search meets, as a share of the largest."""
     operator = products("hessian", objective.at(theta))
     operator.record()
-    ends = krylov(operator, random_like(theta), products=BEND_PRODUCTS).values
+    ends = krylov(operator, random_like(theta), products=TUNING.spectrum.bend_products).values
     return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
 
 
@@ -218,7 +205,7 @@ def prepare(
     weight_decay: WeightDecay,
     loss: Loss = cross_entropy,
     forward: Forward = call,
-    rank: int = 32,
+    rank: int | None = None,
     memory_mib: float | None = None,
 ) -> Prepared:
     """Compute once, after training, what every request needs.
@@ -229,7 +216,7 @@ def prepare(
         weight_decay: What it was trained with.
         loss: Per-node loss it was trained with.
         forward: How to call it.
-        rank: Eigenpairs to keep.
+        rank: Eigenpairs to keep, 32 by default.
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes. ``data.x`` may be a memory map.
     """
@@ -263,7 +250,7 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> N
         check_deterministic(first, forward(model, data))
 
 
-def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) -> Prepared:
+def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None = None) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
     locality = objective.locality if isinstance(objective, Blocks) else find_locality(objective)
@@ -274,7 +261,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int = 32) ->
     operator.record()
     curvature = low_rank(operator, theta, rank=rank)
     del operator
-    flat = stationarity(curvature, gradient, value) <= AT_MINIMUM
+    flat = stationarity(curvature, gradient, value) <= TUNING.minimum.gain
     found = Prepared(
         curvature=curvature,
         bend=bend(objective, theta) if flat else 0.0,

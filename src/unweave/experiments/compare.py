@@ -28,7 +28,7 @@ import torch
 from unweave._core.cost import find_device
 from unweave.auditing.audit import FULL
 from unweave.auditing.evidence import Evidence
-from unweave.auditing.examination import verdict_of
+from unweave.auditing.verdict import verdict_of
 from unweave.errors import DataError, MethodError, UnweaveError
 from unweave.experiments.poison import is_poisoned
 from unweave.experiments.trial import (

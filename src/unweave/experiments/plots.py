@@ -9,7 +9,7 @@ from unweave.experiments.style import canvas, save
 
 __all__ = ["plot_comparison", "plot_explanation"]
 
-BLUE, ORANGE, GREY = "#1f5fa8", "#c65d21", "0.45"
+BLUE, ORANGE, GREY = "#1f5fa8", "#b04e14", "0.45"
 Bar = tuple[str, float, str]
 """Name, value, colour."""
 

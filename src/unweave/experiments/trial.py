@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core.tuning import TUNING
 from unweave.auditing.after.hard import memorised_request
 from unweave.auditing.case import Size, build_case
 from unweave.auditing.evidence import Evidence
@@ -26,7 +27,6 @@ from unweave.graph.draw import MEMORISED
 from unweave.graph.removal import remove
 from unweave.methods import Method
 from unweave.methods.ladder.auto import Auto
-from unweave.methods.ladder.rungs import SHARES
 from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
@@ -214,13 +214,15 @@ class Setting:
         """A model trained by a recipe, with what the methods under test need of it.
 
         For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those of
-        :data:`~unweave.methods.ladder.rungs.SHARES`, and
+        those that serve the ladder, and
         the run is prepared, and calibrated for ``auto``, which then serves the other methods too.
         """
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
-        run = train(self._model(data), data, checkpoints=[*shares, *(SHARES if walks else ())], **asdict(recipe))
+        run = train(
+            self._model(data), data, checkpoints=[*shares, *(TUNING.ladder.shares if walks else ())], **asdict(recipe)
+        )
         if climbs:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run

@@ -93,6 +93,7 @@ class Method(ABC):
         local: Whether its answer is judged by the local problem Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩. Otherwise no gradient is
             taken for the receipt, and the outcome says in words how near it is.
         retrains: Whether it trains from scratch, so that the recipe of the first training matters.
+        rules: Groups of :class:`~unweave._core.tuning.Tuning` that decide about it; its receipts have their numbers.
         bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
             (:func:`unweave.curvature.products.products`) and never calls the model on the graph itself.
     """
@@ -101,6 +102,7 @@ class Method(ABC):
     local: ClassVar[bool] = True
     retrains: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    rules: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def forget(self, problem: Problem) -> Outcome:

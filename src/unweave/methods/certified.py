@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from unweave._core.tuning import TUNING
 from unweave.certificate.gaussian import check_promise
-from unweave.certificate.release import REFINE, TOLERANCE, certifiable, release
+from unweave.certificate.release import certifiable, release
 from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
@@ -32,10 +33,11 @@ class Certified(Method):
 
     name: ClassVar[str] = "certified"
     local: ClassVar[bool] = False
+    rules: ClassVar[tuple[str, ...]] = ("newton", "release")
     epsilon: float | None = None
     delta: float | None = None
-    tolerance: float = TOLERANCE
-    steps: int = REFINE
+    tolerance: float = TUNING.release.tolerance
+    steps: int = TUNING.release.refine
     noise_seed: int | None = None
 
     def __post_init__(self) -> None:

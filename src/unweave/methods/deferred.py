@@ -22,9 +22,10 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter, peak_memory
 from unweave._core.digest import tensor_digest
+from unweave._core.tuning import TUNING
 from unweave.certificate.bound import none
 from unweave.curvature.damping import least_damping
-from unweave.curvature.prepared import WORN, Pending, Prepared
+from unweave.curvature.prepared import Pending, Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError, RunError
 from unweave.graph.view import GraphView, Taken
 from unweave.methods import GIF, Method
@@ -38,18 +39,7 @@ from unweave.objective.parts.locality import Locality, Pull, local_pull
 from unweave.receipt.receipt import Receipt, environment
 from unweave.request import Request
 
-__all__ = ["BEYOND", "CAUTION", "Deferred", "cautious_damping", "forget_locally", "settle"]
-
-CAUTION = 10.0
-"""Times the least damping of a step that is checked, as low-rank curvature is all there is and nobody looks. Tried were
-1, 3, 10 and 30, on 6 to 9 single edges each (GCN and SGC on Cora, all four models on the embedded graph) and 6 single
-nodes (GCN on Cora). 1 closes more on average for GCN and SGC, but one edge of a GAT closed −0.23 of its gap with 1,
-−0.11 with 3 and +0.09 with 10; with 10 the worst was −0.05, of a gap of 2e-8."""
-
-FLOOR = 1.0
-"""Times the smallest kept eigenvalue: the damping at a minimum. For a forgettable GCN on the embedded graph 0 was worse
-than nothing on the worst of eight edges (−0.04), and 2 closed two thirds as much as 0 for single nodes; ½ and 1, in
-between, were tried on one seed."""
+__all__ = ["BEYOND", "Deferred", "cautious_damping", "forget_locally", "settle"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +121,11 @@ def forget_locally(
         passes=meter.passes,
         peak_mib=peak[0],
         seed=seed,
-        environment=environment(meter.device) | {"dtype": str(theta.dtype).removeprefix("torch.")},
+        environment={
+            **environment(meter.device),
+            "dtype": str(theta.dtype).removeprefix("torch."),
+            "tuning": TUNING.used(("minimum", "damping")),
+        },
         warnings=warnings,
         verified=False,
         certificate=none("a deferred step is not looked at on the whole graph"),
@@ -255,7 +249,7 @@ def _step(ready: Prepared, theta: Tensor, v: Tensor, share: float) -> tuple[Tens
     if here is not None and here.graph is not None:
         worn = ready.worn(here.graph.stored_edges, here.training_nodes)
     warnings = [f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"]
-    warnings = warnings if worn > WORN else []
+    warnings = warnings if worn > TUNING.minimum.worn else []
     if not bool(v.any()):
         return torch.zeros_like(theta), details, [*warnings, GIF.at_rest]
     details["damping"] = damping = cautious_damping(ready, theta)
@@ -269,8 +263,8 @@ def cautious_damping(ready: Prepared, theta: Tensor) -> float:
     """δ of a step that nobody checks, by the rule of one that is, from what was prepared."""
     values = ready.curvature.values
     if ready.at_minimum:
-        return FLOOR * float(values[-1])
-    return CAUTION * least_damping(values, theta, ready.gradient)
+        return TUNING.damping.floor * float(values[-1])
+    return TUNING.damping.caution * least_damping(values, theta, ready.gradient)
 
 
 def _check_step(model: nn.Module, x: Tensor, v: Tensor) -> None:

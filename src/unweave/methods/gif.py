@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
-from unweave.curvature.damping import DAMPED_STEPS, LEFT
-from unweave.curvature.prepared import AT_MINIMUM, BEND_PRODUCTS, SADDLE, WORN, Prepared, bend, stationarity
+from unweave._core.tuning import TUNING
+from unweave.curvature.prepared import Prepared, bend, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
-from unweave.curvature.solvers.lanczos import RANK
-from unweave.curvature.solvers.quasi_newton import FIRST
 from unweave.errors import MethodError, NoProgressError
 from unweave.graph.index import among
 from unweave.methods.base import Expected, Outcome
@@ -24,32 +22,8 @@ from unweave.request import ALL
 
 __all__ = ["GIF"]
 
-AUTO_STEPS = 15
-SMALL_STEPS = 4
-"""Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over two
-hundred such requests in a row 4 closed 0.998 of the gap at 15 passes each, 15 closed 0.999 at 32."""
-
-WORTH_RECORDING = 8
-"""Gradients for which recording one of them as a CUDA graph pays."""
-
-CORRECTIONS = 7
-"""Gradients spent on making one influence step good, on a model that is not at a minimum."""
-
-ENOUGH = 0.01
-"""Of the gradient it started from: further steps would not pay."""
-
-DRIFT = 1.5
-"""How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
-
 SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
-
-LARGE = 0.15
-"""Share of the training nodes, edges or feature rows: more is a large request."""
-
-HARD = 16.0
-"""Times the least damping: a first step that had to be damped so much says that the model is far from quadratic. Of 144
-requests of a probe, 31 were; 77 % of those closed less than 0.3 of the gap, 24 % of the others."""
 
 
 @register
@@ -81,6 +55,7 @@ class GIF(InfluenceStep):
     at_rest: ClassVar[str] = (
         "no training node's loss changes, so the parameters are already those of the remaining graph"
     )
+    rules: ClassVar[tuple[str, ...]] = ("minimum", "damping", "step")
     checks: ClassVar[bool] = True
     steps: int | Literal["auto"] = "auto"
     prepared: Prepared | None = None
@@ -146,9 +121,9 @@ class GIF(InfluenceStep):
             value,
             gradient,
             lambda g: curvature.solve(g, step.damping),
-            evaluations=CORRECTIONS if self.steps == "auto" else self.steps - 1,
-            tolerance=ENOUGH * float(self.vector(problem).norm()),
-            lowest=DRIFT * step.promised,
+            evaluations=TUNING.step.corrections if self.steps == "auto" else self.steps - 1,
+            tolerance=TUNING.step.enough * float(self.vector(problem).norm()),
+            lowest=TUNING.step.drift * step.promised,
         )
         details = {"steps": 1 + found.steps, "evaluations": 2 + step.tries + found.evaluations}
         return theta, details, warnings
@@ -164,7 +139,7 @@ class GIF(InfluenceStep):
         if damping is not None:
             outcome = replace(outcome, warnings=(*_regime(problem, ready.raised, ready.left), *outcome.warnings))
         worn = ready.worn(problem.original.stored_edges, problem.original.nodes.numel())
-        if worn <= WORN:
+        if worn <= TUNING.minimum.worn:
             return outcome
         warning = f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"
         return replace(outcome, warnings=(*outcome.warnings, warning))
@@ -175,13 +150,21 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = self._most(problem, damped=not ready.at_minimum)
             how = "a restart of the minimisation" if ready.at_minimum else "one damped influence step and corrections"
-            return Expected(f"{how}, with the prepared curvature", 2, recorded + 2 * max(most, FIRST), settled=True)
+            return Expected(
+                f"{how}, with the prepared curvature", 2, recorded + 2 * max(most, TUNING.search.first), settled=True
+            )
         known = super().expect(problem)
         if known.most is None or self.steps == 1 or self._of_one_step or not bool(problem.forgotten_gradient.any()):
             return known
-        corrections = 2 + 2 * max(CORRECTIONS if self.steps == "auto" else self.steps - 1, FIRST)
-        restart = recorded + 2 * (RANK + 8) + 2 * max(self._most(problem, damped=False), FIRST)
-        further = OPERATOR + 2 * BEND_PRODUCTS + max(corrections, restart)
+        corrections = 2 + 2 * max(
+            TUNING.step.corrections if self.steps == "auto" else self.steps - 1, TUNING.search.first
+        )
+        restart = (
+            recorded
+            + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
+            + 2 * max(self._most(problem, damped=False), TUNING.search.first)
+        )
+        further = OPERATOR + 2 * TUNING.spectrum.bend_products + max(corrections, restart)
         how = "one influence step and corrections, or at a minimum a restart with curvature computed for this request"
         return replace(known, how=how, most=known.most + further, settled=True)
 
@@ -203,7 +186,7 @@ class GIF(InfluenceStep):
         if self.steps != "auto":
             return self.steps
         small = float(problem.forgotten_gradient.norm()) < float(problem.original_gradient.norm())
-        return DAMPED_STEPS if damped else SMALL_STEPS if small else AUTO_STEPS
+        return TUNING.step.damped_steps if damped else TUNING.step.small_steps if small else TUNING.step.steps
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -220,7 +203,7 @@ class GIF(InfluenceStep):
     def _at_minimum(self, problem: Problem, space: Krylov) -> bool:
         """As much as the products for this request tell."""
         left = stationarity(space.low_rank(), problem.original_gradient, problem.original_value)
-        return left <= AT_MINIMUM and bend(problem.original, problem.theta) >= SADDLE
+        return left <= TUNING.minimum.gain and bend(problem.original, problem.theta) >= TUNING.minimum.saddle
 
     def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
         """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
@@ -231,13 +214,13 @@ class GIF(InfluenceStep):
         start = problem.remaining_gradient - kept * problem.original_gradient
         size = float(start.norm())
         if damping is None:
-            enough = max(ENOUGH * size, float(problem.original_gradient.norm()))
+            enough = max(TUNING.step.enough * size, float(problem.original_gradient.norm()))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
             enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:
-            enough = ENOUGH * size
+            enough = TUNING.step.enough * size
         most = self._most(problem, damped=damping is not None)
-        pays = most >= WORTH_RECORDING or problem.remaining.recorded
+        pays = most >= TUNING.step.recording or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []
 
@@ -311,11 +294,11 @@ def _regime(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ..
         "training nodes' features": sum(rows) / (columns * nodes.numel()),
     }
     what, share = max(shares.items(), key=lambda item: item[1])
-    if share > LARGE:
+    if share > TUNING.step.large:
         reasons.append(f"it takes {share:.0%} of the {what}")
-    if raised > HARD:
+    if raised > TUNING.step.hard:
         reasons.append(f"the step kept its promise only with {raised:.0f} times the usual damping")
-    if left > LEFT:
+    if left > TUNING.damping.left:
         reasons.append(f"a request that was rehearsed left {left:.0%} of the gradient of its local problem")
     if not reasons:
         return ()

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from unweave._core.tuning import TUNING
 from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
@@ -16,7 +17,7 @@ from unweave.objective.objective import flatten
 from unweave.training.adam import Adam, Recipe, refuse_spoilt, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
 from unweave.training.path import is_traced, traced
-from unweave.training.polish import POLISH, polish_objective
+from unweave.training.polish import polish_objective
 
 __all__ = ["Replay"]
 
@@ -82,7 +83,7 @@ class Replay(Method):
             else:
                 details["lr"] = self.lr
                 if self.forgettable:
-                    spent = polish_objective(problem.remaining.of(model), evaluations=POLISH)
+                    spent = polish_objective(problem.remaining.of(model), evaluations=TUNING.polish.evaluations)
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
         if is_traced(known):  # from the state it began at, training was pulled on by the remaining graph
             kept = (*kept[:-1], *traced(kept[-1:], problem.remaining))

@@ -17,6 +17,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import LowRank
 from unweave.errors import DivergenceError, MethodError
@@ -29,24 +30,6 @@ from unweave.training.checkpoints import Checkpoint, in_order, resume_at
 from unweave.training.path import NOT_WALKABLE, Motion, is_traced, motion_at, pull_at, walkable
 
 __all__ = ["Retrace"]
-
-CAUTION = 2.0
-"""λ at the first step. 1 is the implicit Euler step, which overshoots where the path bends (measured: GCN, GAT)."""
-
-LEAST, MOST = 1.0, 4.0
-"""λ is never lower, and is never raised by more at a time."""
-
-EASE = 1.5
-"""What λ is lowered by after a step that took less than half of the pull along it."""
-
-RANK = 8
-"""Eigenpairs of the prepared curvature that are used; 16 or 32 close no more than 0.01 beyond (GCN, GAT, SGC)."""
-
-ALONG = 0.05
-"""The least cosine between a step and the curvature that was missing on it for that to be believed (SR1)."""
-
-WORSE = 0.5
-"""By what share of it the answer may raise the objective of doing nothing; beyond that the walk went astray."""
 
 
 @register
@@ -67,6 +50,7 @@ class Retrace(Replay):
     """
 
     name: ClassVar[str] = "retrace"
+    rules: ClassVar[tuple[str, ...]] = ("walk",)
     share: float = 0.9
     end: float = 0.05
     steps: int | None = None
@@ -96,7 +80,7 @@ class Retrace(Replay):
         last = _moved(stations[-1], model, walk.u)
         outcome = Replay.forget(replace(self, share=self.end, checkpoints=(last,)), problem)
         point, nothing = problem.remaining.look(outcome.theta), problem.remaining_value
-        if not point.value - nothing <= WORSE * abs(nothing):
+        if not point.value - nothing <= TUNING.walk.worse * abs(nothing):
             raise DivergenceError(
                 f"the walk along the path of training went astray: the objective is {point.value:.4g}, and "
                 f"{nothing:.4g} where nothing is done; use method='replay' or 'retrain', or train with "
@@ -186,9 +170,9 @@ class _Walk:
     def __init__(self, problem: Problem, curvature: LowRank, nodes: int, most: int) -> None:
         self.objective = problem.remaining
         self.u = torch.zeros_like(problem.theta)
-        self.caution = CAUTION
+        self.caution = TUNING.walk.caution
         self.pulled_back = 0
-        self._rank = min(RANK, curvature.values.numel())
+        self._rank = min(TUNING.walk.rank, curvature.values.numel())
         self._values = self.u.new_zeros(self._rank + most)
         self._rows = self.u.new_zeros(self._rank + most, self.u.numel())
         self._values[: self._rank] = curvature.values[: self._rank] / nodes
@@ -225,10 +209,10 @@ class _Walk:
         if used > 1:
             self.pulled_back += 1
             self.u = self.u - (1 - 1 / used) * step
-            self.caution *= min(used, MOST)
+            self.caution *= min(used, TUNING.walk.most)
             return before + met / used
         if 0 <= used < 0.5:
-            self.caution = max(self.caution / EASE, LEAST)
+            self.caution = max(self.caution / TUNING.walk.ease, TUNING.walk.least)
         return pull
 
     def _add(self, step: Tensor, met: Tensor) -> None:
@@ -236,7 +220,7 @@ class _Walk:
         values, rows = self._values[: self._rank], self._rows[: self._rank]
         missing = met - (values * (rows @ step)) @ rows
         along, size = float(missing @ step), float(missing.norm())
-        if along > ALONG * size * float(step.norm()):
+        if along > TUNING.walk.along * size * float(step.norm()):
             self._values[self._rank] = size**2 / along
             self._rows[self._rank] = missing / size
             self._rank += 1

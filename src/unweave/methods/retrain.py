@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
 from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
@@ -20,7 +21,7 @@ from unweave.objective.objective import duplicate, flatten, trained
 from unweave.training.adam import Adam, Recipe, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, train_through
 from unweave.training.path import is_traced, traced
-from unweave.training.polish import POLISH, polish_objective
+from unweave.training.polish import polish_objective
 
 __all__ = ["Retrain", "one_model"]
 
@@ -93,7 +94,7 @@ class Retrain(Method):
             fit(model, here, lr=self.lr, epochs=self.epochs)
         details: dict[str, Any] = {"epochs": self.epochs, "lr": self.lr}
         if self.forgettable:
-            spent = polish_objective(here.of(model), evaluations=POLISH)
+            spent = polish_objective(here.of(model), evaluations=TUNING.polish.evaluations)
             details |= {"polished": True, "evaluations": spent["evaluations"]}
         return details, made
 

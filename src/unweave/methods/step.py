@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
-from unweave.curvature.damping import DAMPING_TRIES, KEPT, RAISE, least_damping
+from unweave._core.tuning import TUNING
+from unweave.curvature.damping import least_damping
 from unweave.curvature.products import CURVATURES, products
 from unweave.curvature.solvers import (
     Krylov,
@@ -25,12 +26,6 @@ from unweave.methods.problem import ASK, Problem
 
 __all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
 
-STRETCH = 4.0
-"""How many times as far as predicted the outputs may move, measured in mean KL."""
-
-PRODUCTS = 60
-TOLERANCE = 1e-2
-SCALE_STEPS = 16
 OPERATOR = 8
 """Passes that v and the curvature take at most before the first product."""
 
@@ -84,6 +79,7 @@ class InfluenceStep(Method):
     """
 
     at_rest: ClassVar[str]
+    rules: ClassVar[tuple[str, ...]] = ("damping", "step")
     checks: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
     curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
@@ -152,8 +148,8 @@ class InfluenceStep(Method):
                 operator,
                 v,
                 damping=self.damping,
-                tolerance=self.tolerance or 1e-4,
-                iterations=self.iterations or 200,
+                tolerance=self.tolerance or TUNING.step.given_tolerance,
+                iterations=self.iterations or TUNING.step.given_iterations,
             )
         else:
             return self.proceed(problem, operator, v, self.space(problem, operator, v), details)
@@ -163,18 +159,20 @@ class InfluenceStep(Method):
         """As many products as the solver is allowed; fewer where the step is solved for before."""
         spare = OPERATOR + (2 * LOOKS + OPERATOR if problem.meter.device.type == "cuda" else 0)
         if self.solver == "neumann":
-            products = (self.iterations or 100) + 1 + (SCALE_STEPS if self.scale in (None, "auto") else 0)
+            products = (
+                (self.iterations or 100) + 1 + (TUNING.baselines.scale_products if self.scale in (None, "auto") else 0)
+            )
             return Expected("one influence step by the paper's recursion", 0, spare + 2 * products)
         if self.damping is not None:
-            products = 2 * (self.iterations or 200) + 1
+            products = 2 * (self.iterations or TUNING.step.given_iterations) + 1
             return Expected("one influence step by conjugate gradients", 0, spare + 2 * products)
-        products = (self.iterations or PRODUCTS) + 1
-        return Expected("one influence step", 0, spare + 2 * (products + DAMPING_TRIES))
+        products = (self.iterations or TUNING.step.products) + 1
+        return Expected("one influence step", 0, spare + 2 * (products + TUNING.damping.tries))
 
     def _scale(self, operator: Operator, v: Tensor) -> float:
         if isinstance(self.scale, int | float):
             return float(self.scale)
-        top = largest_eigenvalue(operator, v, steps=SCALE_STEPS)
+        top = largest_eigenvalue(operator, v, steps=TUNING.baselines.scale_products)
         if top > 0:
             return top
         raise NoProgressError(
@@ -184,7 +182,7 @@ class InfluenceStep(Method):
 
     def space(self, problem: Problem, operator: Operator, v: Tensor) -> Krylov:
         """The products that solve the step for every damping that may be tried."""
-        tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
+        tolerance, products = self.tolerance or TUNING.step.tolerance, self.iterations or TUNING.step.products
 
         def enough(space: Krylov) -> bool:
             return space.solve(v, least_damping(space.values, problem.theta, problem.original_gradient))[1] <= tolerance
@@ -196,7 +194,7 @@ class InfluenceStep(Method):
     ) -> Outcome:
         """Take the step that the space gives, and refine it."""
         step = self.choose(problem, v, space)
-        tolerance, products = self.tolerance or TOLERANCE, self.iterations or PRODUCTS
+        tolerance, products = self.tolerance or TUNING.step.tolerance, self.iterations or TUNING.step.products
         achieved = float((v - operator(step.x) - step.damping * step.x).norm() / v.norm())
         warning = f"the step was solved only to a relative residual of {achieved:.2g}; raise iterations={products}"
         report = SolveReport(
@@ -218,7 +216,7 @@ class InfluenceStep(Method):
         """The least damping whose step is good; failing that the first that is fair."""
         least = damping = least_damping(space.values, problem.theta, problem.original_gradient)
         fair: Step | None = None
-        for tries in range(1, DAMPING_TRIES + 1):
+        for tries in range(1, TUNING.damping.tries + 1):
             x, _ = space.solve(v, damping)
             along, length = float(v @ x), float(x @ x)
             promised, bend = -(along + damping * length) / 2, along - damping * length
@@ -228,11 +226,12 @@ class InfluenceStep(Method):
                 return step
             if verdict is Verdict.FAIR and fair is None:
                 fair = step
-            damping *= RAISE
+            damping *= TUNING.damping.raised_by
         if fair is not None:
             return fair
+        highest = damping / TUNING.damping.raised_by
         raise NoProgressError(
-            f"no step of any length lowers the local objective (damping raised to {damping / RAISE:.3g}); {ASK}"
+            f"no step of any length lowers the local objective (damping raised to {highest:.3g}); {ASK}"
         )
 
 
@@ -248,4 +247,6 @@ def keeps_promise(problem: Problem, step: Step, change: float, moved: float | No
     # For class probabilities the Gauss-Newton matrix is the Fisher information, so it predicts the mean KL.
     decay = float((problem.remaining.mu * step.x) @ step.x)
     predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.nodes.numel()
-    return change <= KEPT * step.promised and (moved is None or moved <= STRETCH * predicted)
+    return change <= TUNING.damping.kept * step.promised and (
+        moved is None or moved <= TUNING.damping.stretch * predicted
+    )

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave._core.digest import tensor_digest
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import EmptyRequestError, MethodError, ModelError, SolverError
 from unweave.graph.removal import distinct_edges, is_undirected
-from unweave.methods.ladder.calibration import FACTORS, Calibration, Deletion, Figures, at_factor, is_damped
+from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import shape_of
 from unweave.objective.losses import cross_entropy
@@ -139,7 +140,9 @@ def _measure(state: State, ready: Prepared, request: Request, trainer: Trainer |
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
     names = rungs_of(Kept(ready, state.checkpoints, state.training.recipe, trainer))[:-1]
-    tried = [(name, f) for name in names for f in (FACTORS if ready.damping and is_damped(name) else (1.0,))]
+    tried = [
+        (name, f) for name in names for f in (TUNING.ladder.factors if ready.damping and is_damped(name) else (1.0,))
+    ]
     rungs = {at_factor(name, factor): figures(name, factor) for name, factor in tried if distance > 0}
     told = {name: result for name, result in rungs.items() if result is not None}
     return Deletion(shape, told, distance, seconds, float(passes), perf_counter() - start)

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from unweave._core.cost import Meter
+from unweave._core.tuning import TUNING
 from unweave.certificate.bound import in_sequence
-from unweave.curvature.prepared import WORN, Prepared
+from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError
 from unweave.graph.view import GraphView
 from unweave.methods import Method
@@ -65,7 +66,12 @@ def forget(
     left, method, note = asked(state, request, method, options, defer=defer, purge=purge)
     here = state if defer else verified(state, memory_mib)
     how = {"allow_class_loss": allow_class_loss, "memory_mib": memory_mib, **options}
-    if here.prepared is not None and not defer and "prepared" in ready_for(here, method) and worn(here) > WORN:
+    if (
+        here.prepared is not None
+        and not defer
+        and "prepared" in ready_for(here, method)
+        and worn(here) > TUNING.minimum.worn
+    ):
         here = prepared_anew(here, memory_mib)
         told = here.prepared
         assert told is not None

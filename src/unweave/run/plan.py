@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from unweave._core.tuning import TUNING
 from unweave.certificate.bound import most_passes
-from unweave.curvature.prepared import WORN
 from unweave.methods import Expected, Method
 from unweave.methods.problem import meter_for
 from unweave.methods.registry import make
@@ -135,7 +135,7 @@ def plan(
     given = ready_for(state, method) | dict(options)
     recipe = state.training.recipe
     how = make(method, given, recipe)
-    old = not defer and "prepared" in given and worn(state) > WORN
+    old = not defer and "prepared" in given and worn(state) > TUNING.minimum.worn
     if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
     if defer:

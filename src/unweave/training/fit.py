@@ -8,6 +8,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
+from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
 from unweave.curvature.prepared import Prepared, check_calls, prepare_objective
 from unweave.errors import ModelError
@@ -18,7 +19,7 @@ from unweave.objective.scores import score
 from unweave.training.adam import Adam, Progress, Recipe, reinitialise, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.path import traced, walkable
-from unweave.training.polish import POLISH, polish_objective, refuse_no_decay
+from unweave.training.polish import polish_objective, refuse_no_decay
 
 __all__ = ["CERTIFIED_DECAY", "FORGETTABLE_DECAY", "ORDINARY_DECAY", "OTHER_DECAYS", "Trained", "train_model"]
 
@@ -115,7 +116,7 @@ def _fit(
     objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
     if recipe.forgettable:
         refuse_no_decay(objective)
-    total = recipe.epochs + (POLISH if recipe.forgettable else 0)
+    total = recipe.epochs + (TUNING.polish.evaluations if recipe.forgettable else 0)
     tell = None if progress is None else lambda done, _: progress(done, total)
     trainer = Adam(recipe.lr, objective.decay, loss, forward, meter, tell)
     stops = sorted({resume_at(share, recipe.epochs) for share in shares} - {0})
@@ -130,7 +131,7 @@ def _fit(
     ordinary = copy.deepcopy(model)
     with meter.phase("polish"):
         tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
-        report = polish_objective(objective, evaluations=POLISH, progress=tell)
+        report = polish_objective(objective, evaluations=TUNING.polish.evaluations, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
     metrics = score(model, data, loss, forward)
     before = score(ordinary, data, loss, forward)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared, checked_objective, prepare_objective
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import krylov, minimise, random_like
@@ -23,20 +24,7 @@ from unweave.objective.running_stats import refresh
 from unweave.objective.scores import score
 from unweave.training.adam import Progress
 
-__all__ = ["POLISH", "Polished", "polish", "polish_objective", "refuse_no_decay"]
-
-REFRESH = 60
-"""Evaluations after which the curvature is computed anew."""
-
-POLISH = 300
-"""Evaluations that a polish may take."""
-
-PRODUCTS = 40
-"""Curvature products for each refresh."""
-
-LOST = 0.01
-TOLERANCE = 1e-4
-"""Share of the first gradient at which the polish is done."""
+__all__ = ["Polished", "polish", "polish_objective", "refuse_no_decay"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ def polish(
     weight_decay: WeightDecay,
     loss: Loss = cross_entropy,
     forward: Forward = call,
-    evaluations: int = POLISH,
+    evaluations: int = TUNING.polish.evaluations,
     progress: Progress | None = None,
 ) -> Polished:
     """Minimise L0 in eval mode from where training ended, by prepared quasi-Newton steps.
@@ -93,7 +81,7 @@ def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
     if not prepared.at_minimum:
         warnings.append(f"no minimum was reached ({prepared.stationarity:.2g} of the objective is left to gain)")
     before, after = scores.get("val_f1_before"), scores.get("val_f1")
-    if before is not None and after is not None and after < before - LOST:
+    if before is not None and after is not None and after < before - TUNING.polish.lost:
         warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay (1e-2)")
     return tuple(warnings)
 
@@ -115,13 +103,13 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
     value, gradient = objective.evaluate(theta)
     before, first = value, float(gradient.norm())
     objective.record(theta)
-    tolerance = TOLERANCE * first
+    tolerance = TUNING.polish.tolerance * first
     spent = products = 0
     smallest: float | None = None
     while spent < evaluations and float(gradient.norm()) > tolerance:
         operator = GaussNewton(objective.at(theta))
         operator.record()
-        space = krylov(operator, random_like(theta), products=PRODUCTS)
+        space = krylov(operator, random_like(theta), products=TUNING.polish.products)
         curvature, products = space.low_rank(), products + space.products
         del operator
         theta, found = minimise(
@@ -130,7 +118,7 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
             value,
             gradient,
             curvature.solve,
-            evaluations=min(REFRESH, evaluations - spent),
+            evaluations=min(TUNING.polish.refresh, evaluations - spent),
             tolerance=tolerance,
         )
         spent += found.evaluations

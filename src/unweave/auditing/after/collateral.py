@@ -30,8 +30,8 @@ def collateral_tests(case: Case) -> list[Probe]:
                 Probe(
                     f"predictions: {where}",
                     "collateral",
-                    f"Are predictions of {'' if ring == 0 else 'nodes '}{where} as far from those of retrained models "
-                    "as these are from each other?",
+                    f"Are predictions of {'' if ring == 0 else 'nodes '}{where} as near to those of retrained models "
+                    "as these are to each other?",
                     OPERATOR,
                     "nats",
                     lambda s, _, mask=mask: _distance(case, s, mask),  # type: ignore[misc]

@@ -40,7 +40,7 @@ def relearning_tests(case: Case) -> list[Probe]:
         Probe(
             NAME,
             "relearning",
-            "How many epochs of training bring the deleted data back?",
+            "Does the model learn the deleted data back sooner than one that never saw it?",
             OPERATOR,
             "epochs",
             lambda subject, _: _epochs(case, subject, nodes, goal),

@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.damping import least_damping
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import products
 from unweave.curvature.solvers import krylov
 from unweave.errors import DataError, EmptyRequestError, ModelError, SolverError
 from unweave.graph.removal import Removal, mask_of, remove
-from unweave.methods.deferred import CAUTION, cautious_damping
+from unweave.methods.deferred import cautious_damping
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, Point, flatten
 from unweave.request import Request
@@ -122,7 +123,9 @@ class Probe:
             return self.prepared.curvature.solve(slope, cautious_damping(self.prepared, self.theta))
         space = krylov(products("gauss-newton", self.objective.at(self.theta)), slope, products=PRODUCTS)
         self.how = f"the step comes from {len(self.watched) * PRODUCTS} products with the curvature"
-        return space.solve(slope, CAUTION * least_damping(space.values, self.theta, self._first.gradient()))[0]
+        return space.solve(
+            slope, TUNING.damping.caution * least_damping(space.values, self.theta, self._first.gradient())
+        )[0]
 
     def _on(self, data: Data) -> Objective:
         known = self.objective

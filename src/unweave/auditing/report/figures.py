@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 
 from unweave.auditing.evidence import Evidence
+from unweave.auditing.numbers import effect, interval, number, usual_range
 from unweave.auditing.report.markup import Markup, tag
-from unweave.auditing.report.words import effect, interval, number, usual_range
 
 __all__ = ["icon", "legend", "reach", "small", "small_axis", "strip"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from unweave._core.version import __version__
 from unweave.auditing.audit import Audit
 from unweave.auditing.report.markup import Markup, tag
-from unweave.auditing.report.panels import glance, groups
+from unweave.auditing.report.panels import figures, glance, groups
 from unweave.auditing.report.sections import classes, limits, made, paper, request, title, verdict
 from unweave.errors import UnweaveError
 
@@ -59,7 +59,7 @@ def render_report(audit: Audit, *, models: str | None = None, command: str | Non
         tag("link", rel="icon", href="data:,"),
         tag("style", Markup(style)),
     )
-    tests = [glance(audit), *groups(audit), *classes(audit)]
+    tests = [glance(audit), figures(audit), *groups(audit), *classes(audit)]
     end = [limits(audit, models), made(audit, command), *paper(audit)]
     main = tag("main", verdict(audit), request(audit), *tests, *end)
     body = tag("body", tag("div", main, _foot(), class_="page"))

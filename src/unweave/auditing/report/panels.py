@@ -2,36 +2,47 @@
 
 from unweave.auditing.audit import Audit
 from unweave.auditing.evidence import Evidence, Reading
+from unweave.auditing.numbers import GAP, effect, interval, noticed, number, percent, spread, usual_range
 from unweave.auditing.report.figures import legend, reach, small, small_axis, strip
 from unweave.auditing.report.markup import Markup, join, tag
 from unweave.auditing.report.pieces import anchor, aside, badge, fact_list, scrolled, section, shown, slug
-from unweave.auditing.report.words import (
-    GAP,
-    GROUPS,
-    READING,
-    effect,
-    explain_finding,
-    explain_power,
-    interval,
-    number,
-    sentence,
-    spread,
-    usual_range,
-)
+from unweave.auditing.report.words import GROUPS, READING, explain_power
+from unweave.auditing.words import answer, sentence
 
-__all__ = ["glance", "groups"]
+__all__ = ["figures", "glance", "groups"]
+
+
+HEADS = ("Test", "What it asks, and the answer", "Finding")
 
 
 def glance(audit: Audit) -> Markup:
-    """All tests in one table, with a small figure each."""
-    heads = ("Test", "In seed floors", "Before → after", "Usual if retrained", "Effect", "Noticed", "Finding")
+    """Every test in a sentence."""
+    rows = [
+        tag(
+            "tr",
+            tag("th", tag("a", shown(entry), href=f"#{anchor(entry)}"), scope="row", role="rowheader"),
+            tag("td", tag("span", entry.question, class_="soft"), " ", answer(entry), class_="told", role="cell"),
+            tag("td", badge(entry), class_="found", role="cell"),
+            role="row",
+        )
+        for entry in audit.evidence
+    ]
+    heads = tag("tr", *(tag("th", head, scope="col", role="columnheader") for head in HEADS), role="row")
+    table = tag("table", tag("thead", heads), tag("tbody", *rows, role="rowgroup"), class_="answers", role="table")
+    return section("What each test found", "glance", scrolled(table, "What each test found"))
+
+
+def figures(audit: Audit) -> Markup:
+    """The figures behind the answers: all tests in one table, with a small figure each."""
+    heads = ("Test", "In seed floors", "Before → after", "Usual if retrained", "Effect", "Noticed", "Least share")
     far, rows = reach(audit.evidence), []
     for entry in audit.evidence:
         cells = (
             (heads[2], f"{number(entry.before.value, entry.unit)} → {number(entry.after.value, entry.unit)}"),
             (heads[3], usual_range(entry)),
             (heads[4], f"{effect(entry.effect_before)} → {effect(entry.effect)}"),
-            (heads[5], _noticed(entry)),
+            (heads[5], noticed(entry)),
+            (heads[6], "–" if entry.noticeable is None else percent(entry.noticeable)),
         )
         name = tag("a", shown(entry), href=f"#{anchor(entry)}"), " ", tag("span", entry.unit, class_="unit")
         rows.append(
@@ -40,7 +51,6 @@ def glance(audit: Audit) -> Markup:
                 tag("th", *name, scope="row", role="rowheader"),
                 tag("td", small(entry, far), class_="drawn", role="cell"),
                 *(tag("td", text.replace(" → ", f"{GAP}→ "), data_label=head, role="cell") for head, text in cells),
-                tag("td", badge(entry), class_="found", role="cell"),
                 role="row",
             )
         )
@@ -48,7 +58,11 @@ def glance(audit: Audit) -> Markup:
     axis = tag("tr", tag("td", role="cell"), drawn, tag("td", colspan="5", role="cell"), role="row")
     table = tag(
         "table",
-        tag("caption", "Noticed: how many of the models that saw the data the test tells from retrained ones."),
+        tag(
+            "caption",
+            "Noticed: how many of the models that saw the data the test tells from retrained ones. Least share: how "
+            "much of the data a model must remember for the test to notice.",
+        ),
         tag("thead", tag("tr", *(tag("th", head, scope="col", role="columnheader") for head in heads), role="row")),
         tag("tbody", *rows, role="rowgroup"),
         tag("tfoot", axis, role="rowgroup"),
@@ -61,11 +75,11 @@ def glance(audit: Audit) -> Markup:
     )
     explained = tag("details", tag("summary", "How to read the figures"), *(tag("p", text) for text in READING))
     return section(
-        "All tests at a glance",
-        "glance",
+        "The figures behind it",
+        "figures",
         tag("p", intro),
         legend("after", "before", "band"),
-        scrolled(table, "All tests"),
+        scrolled(table, "The figures of all tests"),
         explained,
     )
 
@@ -102,9 +116,9 @@ def _test(entry: Evidence) -> Markup:
         "article",
         tag("header", tag("h3", shown(entry)), badge(entry)),
         tag("p", entry.question, class_="question"),
+        tag("p", answer(entry), class_="finding"),
         strip(entry),
         tag("p", _caption(entry), class_="small soft caption"),
-        tag("p", explain_finding(entry), class_="finding"),
         fact_list(facts, more=more, wide=wide),
         class_="test",
         id=anchor(entry),
@@ -121,9 +135,3 @@ def _value(reading: Reading, unit: str) -> Markup:
     if reading.low is None:
         return join(told)
     return join([*told, aside(f"95 % interval {interval(reading.low, reading.high, unit)}")])
-
-
-def _noticed(entry: Evidence) -> str:
-    if entry.asks == "else":
-        return "–"
-    return f"{round(entry.noticed * len(entry.trained))} of {len(entry.trained)}"

@@ -7,7 +7,7 @@ from unweave.auditing.audit import Audit
 from unweave.auditing.evidence import Evidence
 from unweave.auditing.report.figures import icon
 from unweave.auditing.report.markup import Markup, join, tag
-from unweave.auditing.report.words import FINDINGS
+from unweave.auditing.words import FINDINGS
 
 __all__ = [
     "Pairs",

@@ -3,19 +3,12 @@
 import json
 
 from unweave.auditing.audit import Audit
+from unweave.auditing.numbers import duration, number, spread
 from unweave.auditing.report.figures import icon
 from unweave.auditing.report.markup import Markup, tag
 from unweave.auditing.report.pieces import anchor, fact_list, listed, model_of, scrolled, section, shown, slug
-from unweave.auditing.report.words import (
-    distance,
-    duration,
-    explain_recovery,
-    explain_verdict,
-    list_limits,
-    number,
-    sentence,
-    spread,
-)
+from unweave.auditing.report.words import explain_recovery, list_limits
+from unweave.auditing.words import answer, sentence
 from unweave.receipt.receipt import describe_removed
 
 __all__ = ["classes", "limits", "made", "paper", "request", "title", "verdict"]
@@ -26,35 +19,29 @@ CLAIMS = ("Method", "How near", "Certified", "Verdict", "Warning")
 
 def title(audit: Audit) -> str:
     """The title of the page."""
-    return f"{explain_verdict(audit)[0]} – audit of {model_of(audit)}"
+    return f"{audit.headline} – audit of {model_of(audit)}"
 
 
 def verdict(audit: Audit) -> Markup:
     """The conclusion, with the tests that it rests on."""
-    headline, reason = explain_verdict(audit)
     told = [entry for entry in audit.evidence if entry.finding in ("remembers", "differs")]
     reasons = [
         tag(
             "li",
             tag("a", shown(entry), href=f"#{anchor(entry)}"),
-            f": {'differs, ' if entry.finding == 'differs' else ''}{distance(entry.effect)} from retrained models",
+            f": {entry.question} {answer(entry)}",
         )
         for entry in sorted(told, key=lambda entry: entry.finding != "remembers")
     ]
     return tag(
         "section",
         tag("p", f"Audit of forgetting: {model_of(audit)}, {audit.request.describe()}", class_="eyebrow"),
-        tag("h1", icon(audit.verdict), tag("span", headline)),
-        tag("p", reason, class_="lead"),
+        tag("h1", icon(audit.verdict), tag("span", audit.headline)),
+        tag("p", audit.reason, class_="lead"),
         *([tag("ul", *reasons, class_="reasons")] if reasons else []),
-        tag("p", *_scope(audit), class_="small soft"),
+        tag("p", "What this cannot say stands ", tag("a", "below", href="#limits"), ".", class_="small soft"),
         class_=f"verdict {slug(audit.verdict)}",
     )
-
-
-def _scope(audit: Audit) -> list[str]:
-    left = "A quick audit, which leaves out the strongest tests. " if audit.config.get("quick") else ""
-    return [left, "What this cannot say stands ", tag("a", "below", href="#limits"), "."]
 
 
 def request(audit: Audit) -> Markup:

@@ -7,27 +7,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.solvers.base import Operator
 from unweave.errors import DivergenceError
 
 __all__ = ["Krylov", "LowRank", "krylov", "largest_eigenvalue", "low_rank", "random_like"]
 
-REST = 2.0
-RANK = 32
-TWICE = 0.7
-"""Share of a vector's length that one orthogonalisation must leave, or it is done again (Daniel et al., 1976)."""
-
-CHECK = 5
-"""Products between two looks at how far a Krylov space has come."""
-
 
 @dataclass(frozen=True)
 class LowRank:
     """A matrix known by its largest eigenvalues: V diag(λ) Vᵀ on their span, twice the smallest of them elsewhere.
-
-    The scale of the rest is deliberately not a share of the largest eigenvalue, which may be an outlier a
-    hundred times above the second. Twice the smallest was measured against once and four times (forgettable GCN
-    and SGC on Cora, CiteSeer and PubMed): once is rejected by the line search half of the time, four times is slow.
 
     Attributes:
         values: The eigenvalues λ, largest first, all positive.
@@ -39,7 +28,7 @@ class LowRank:
 
     def solve(self, g: Tensor, damping: float = 0.0) -> Tensor:
         """The inverse, with ``damping`` added to every eigenvalue, times a vector."""
-        inside, rest = self.vectors.T @ g, REST * self.values[-1] + damping
+        inside, rest = self.vectors.T @ g, TUNING.spectrum.rest * self.values[-1] + damping
         return self.vectors @ (inside / (self.values + damping) - inside / rest) + g / rest
 
 
@@ -81,10 +70,10 @@ class Krylov:
         inside = torch.linalg.solve(shifted, right)
         return self.basis @ inside.to(self.basis), self.beyond * abs(float(inside[-1])) / size
 
-    def low_rank(self, rank: int = RANK) -> LowRank:
+    def low_rank(self, rank: int | None = None) -> LowRank:
         """The top of the spectrum, as far as the space knows it."""
         values, mixing = torch.linalg.eigh(self.tridiagonal)
-        keep = torch.arange(values.numel() - 1, -1, -1)[:rank]
+        keep = torch.arange(values.numel() - 1, -1, -1)[: rank or TUNING.spectrum.rank]
         keep = keep[values[keep] > 1e-6 * values[-1]]
         if not keep.numel():
             raise DivergenceError("the curvature has no positive eigenvalue; train with weight_decay above 0")
@@ -92,15 +81,16 @@ class Krylov:
         return LowRank(values[keep].to(self.basis), vectors.T)
 
 
-def low_rank(operator: Operator, like: Tensor, *, rank: int = RANK) -> LowRank:
-    """The ``rank`` largest eigenpairs, from ``rank + 8`` products; fewer where the matrix has fewer that are positive.
+def low_rank(operator: Operator, like: Tensor, *, rank: int | None = None) -> LowRank:
+    """The largest eigenpairs, from a few more products; fewer where the matrix has fewer that are positive.
 
     Args:
         operator: Product with a positive semi-definite matrix.
         like: A vector whose size, type and device the matrix acts on.
-        rank: Eigenpairs to keep.
+        rank: Eigenpairs to keep; as many as :mod:`unweave._core.tuning` says by default.
     """
-    return krylov(operator, random_like(like), products=rank + 8).low_rank(rank)
+    rank = rank or TUNING.spectrum.rank
+    return krylov(operator, random_like(like), products=rank + TUNING.spectrum.spare).low_rank(rank)
 
 
 def largest_eigenvalue(operator: Operator, like: Tensor, *, steps: int = 8) -> float:
@@ -142,12 +132,12 @@ def krylov(
         before = float(w.norm())
         # Orthogonal to all that came before, or copies of the largest eigenvalue would appear; twice where it matters.
         w = w - (used @ w) @ used
-        if float(w.norm()) < TWICE * before:
+        if float(w.norm()) < TUNING.spectrum.again * before:
             w = w - (used @ w) @ used
         off.append(float(w.norm()))
         if off[-1] <= 1e-6 * max(abs(d) for d in diagonal):
             break
-        if (step + 1) % CHECK == 0 and enough(_space(diagonal, off, used.T)):
+        if (step + 1) % TUNING.spectrum.look == 0 and enough(_space(diagonal, off, used.T)):
             break
         q = w / off[-1]
     return _space(diagonal, off, basis[: len(diagonal)].T)

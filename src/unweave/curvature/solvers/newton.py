@@ -6,14 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.solvers.base import Operator
 from unweave.curvature.solvers.cg import conjugate_gradients
 
 __all__ = ["Local", "NewtonReport", "newton"]
-
-SUFFICIENT = 1e-4
-LOOSEST = 0.1
-HALVINGS = 40
 
 Local = tuple[float, Tensor, Callable[[], Operator]]
 """The value of a function at a point, its gradient there, and its curvature for who asks."""
@@ -52,16 +49,16 @@ def newton(at: Callable[[Tensor], Local], x: Tensor, *, tolerance: float, steps:
     first = float(gradient.norm())
     taken = products = 0
     while (size := float(gradient.norm())) > tolerance and taken < steps:
-        exactness = min(LOOSEST, max((size / first) ** 0.5 * LOOSEST, tolerance / size / 4))
+        exactness = min(TUNING.newton.loosest, max((size / first) ** 0.5 * TUNING.newton.loosest, tolerance / size / 4))
         direction, report = conjugate_gradients(curvature(), -gradient, tolerance=exactness, iterations=10 * len(x))
         products += report.products
         slope, length = float(gradient @ direction), 1.0
-        for _ in range(HALVINGS):
+        for _ in range(TUNING.newton.halvings):
             there = at(x + length * direction)
             noise = 10 * torch.finfo(x.dtype).eps * abs(value)
-            fell = there[0] - value <= SUFFICIENT * length * slope
-            calmer = there[0] - value <= noise and float(there[1].norm()) <= (1 - SUFFICIENT * length) * size
-            if fell or calmer:
+            fell = there[0] - value <= TUNING.newton.sufficient * length * slope
+            calmer = float(there[1].norm()) <= (1 - TUNING.newton.sufficient * length) * size
+            if fell or (there[0] - value <= noise and calmer):
                 break
             length /= 2
         else:

@@ -13,16 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from unweave._core.tuning import TUNING
+
 __all__ = ["Evaluate", "MinimiseReport", "minimise"]
 
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]
 """The value of the function at a point, and its gradient there."""
-
-SUFFICIENT = 1e-4
-SHRINK = (0.1, 0.6)
-SHORTEST = 1e-5
-FIRST = 8
-"""Evaluations that finding a first step may take."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,6 @@ def minimise(
     evaluations: int,
     tolerance: float,
     lowest: float = -math.inf,
-    memory: int = 30,
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
 
@@ -74,28 +69,27 @@ def minimise(
         evaluations: At most so many gradients; a few more where none of these gave a first step.
         tolerance: Stop when ‖gradient‖ is at most this.
         lowest: Stop when the function is below this.
-        memory: Pairs of steps and gradient differences to remember.
     """
-    pairs = _Memory(x, inverse, min(memory, max(evaluations, FIRST)))
+    pairs = _Memory(x, inverse, min(TUNING.search.memory, max(evaluations, TUNING.search.first)))
     spent = taken = 0
     smallest: float | None = None
 
     def may_go_on() -> bool:
-        return spent < (evaluations if taken else max(evaluations, FIRST))
+        return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
 
     norm = float(gradient.norm())
     while may_go_on() and norm > tolerance and value > lowest:
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
         length, accepted = 1.0, False
-        while slope < 0 and may_go_on() and length >= SHORTEST:
+        while slope < 0 and may_go_on() and length >= TUNING.search.shortest:
             candidate = x + length * direction
             height, new = evaluate(candidate)
             spent += 1
             fall, noise = height - value, torch.finfo(x.dtype).eps * abs(value)
             if abs(fall) <= noise:
                 fall = length * float((gradient + new) @ direction) / 2
-            if fall <= SUFFICIENT * length * slope and math.isfinite(size := float(new.norm())):
+            if fall <= TUNING.search.sufficient * length * slope and math.isfinite(size := float(new.norm())):
                 accepted = True
                 break
             length *= _shrink(fall, length * slope)
@@ -117,7 +111,7 @@ def minimise(
 
 def _shrink(fall: float, promised: float) -> float:
     """Where the parabola through the value, the slope and the rejected value has its minimum, within bounds."""
-    least, most = SHRINK
+    least, most = TUNING.search.shrink
     bend = fall - promised
     return min(max(-promised / (2 * bend), least), most) if math.isfinite(bend) and bend > 0 else least
 

@@ -83,7 +83,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
             for scale in scales:
                 share = len(results.failures(name, _spec(scale))) / max(len(results.seeds(name)), 1)
                 if share:
-                    axes.plot(scale, low, "x", color="#c65d21", ms=3 + 4 * share, clip_on=False, zorder=5)
+                    axes.plot(scale, low, "x", color="#b04e14", ms=3 + 4 * share, clip_on=False, zorder=5)
             landed = results.values(name, AUTO, "scale")
             if landed:
                 axes.axvline(fmean(landed), color="0.3", lw=0.9, ls="--")

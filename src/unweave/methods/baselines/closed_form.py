@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.solvers import SolveReport, conjugate_gradients, random_like
 from unweave.curvature.solvers.base import relative
 from unweave.errors import MethodError, ModelError, SolverError
@@ -29,8 +30,6 @@ from unweave.objective.objective import Objective, trained
 
 __all__ = ["ClosedForm", "Softmax", "exact_hessian", "forgotten", "read_linear"]
 
-TOLERANCE = 1e-10
-ITERATIONS = 5000
 INSTEAD = "method 'closed-form' serves one graph convolution, outputs F W (+ bias); use method='gif' for this model"
 
 
@@ -214,7 +213,10 @@ def _exactly(at: Softmax, v: Tensor) -> tuple[Tensor, SolveReport]:
     def operator(u: Tensor) -> Tensor:
         return at.product(u.view_as(v)).reshape(-1)
 
-    x, report = conjugate_gradients(operator, v.reshape(-1), tolerance=TOLERANCE, iterations=ITERATIONS)
+    exact = TUNING.baselines
+    x, report = conjugate_gradients(
+        operator, v.reshape(-1), tolerance=exact.exact_tolerance, iterations=exact.exact_iterations
+    )
     if not report.converged:
         raise SolverError(
             f"the exact Hessian is singular or nearly so (relative residual {report.relative_residual:.2g} after "

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
 from unweave._core.cost import Meter
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import checked_objective
 from unweave.errors import MethodError, ModelError
 from unweave.graph.removal import Removal
@@ -27,9 +28,6 @@ from unweave.objective.objective import Forward, Objective, call, flatten
 from unweave.training.adam import Recipe, fit, reinitialise, seeded
 
 __all__ = ["Eraser", "EraserBEKM", "EraserBLPA", "aggregation_weights"]
-
-STEPS, CLOSE = 1000, 1e-4
-"""Steps for learned weights at most, and how many nats a node above their minimum is near enough."""
 
 
 @dataclass(frozen=True)
@@ -241,9 +239,9 @@ def _learn(likelihood: Tensor, weights: Tensor) -> Tensor:
     mixture: the loss never rises, and by its convexity it is at most max_s g_s − 1 above the minimum.
     """
     p = (likelihood - likelihood.max(dim=0).values).exp()
-    for _ in range(STEPS):
+    for _ in range(TUNING.baselines.vote_steps):
         gains = (p / (weights @ p)).mean(dim=1)
-        if float(gains.max()) <= 1 + CLOSE:
+        if float(gains.max()) <= 1 + TUNING.baselines.vote_close:
             break
         weights = weights * gains
     return weights / weights.sum()

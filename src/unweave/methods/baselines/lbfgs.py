@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.solvers import minimise
-from unweave.curvature.solvers.quasi_newton import FIRST
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import ASK, Problem
@@ -24,6 +24,7 @@ class LBFGS(Method):
 
     name: ClassVar[str] = "lbfgs"
     bounded: ClassVar[bool] = True
+    rules: ClassVar[tuple[str, ...]] = ("search",)
     steps: int = 15
 
     def __post_init__(self) -> None:
@@ -47,4 +48,4 @@ class LBFGS(Method):
 
     def expect(self, problem: Problem) -> Expected:
         """A gradient a step."""
-        return Expected(f"up to {self.steps} steps of L-BFGS", 2, 2 * max(self.steps, FIRST))
+        return Expected(f"up to {self.steps} steps of L-BFGS", 2, 2 * max(self.steps, TUNING.search.first))

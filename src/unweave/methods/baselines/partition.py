@@ -1,7 +1,7 @@
 """Balanced partitions of a graph into shards, as GraphEraser makes them (Chen et al., CCS'22).
 
 Both start somewhere and repeat one step: score how well each node fits each shard, then assign the nodes so that no
-shard holds more than ⌈n/k⌉ of them. They stop when nothing changes, or after :data:`ROUNDS` steps: label propagation
+shard holds more than ⌈n/k⌉ of them. They stop when nothing changes, or after thirty steps: label propagation
 may go on in a circle. Shards may end up smaller than others, or empty.
 """
 
@@ -14,12 +14,10 @@ from scipy.cluster.vq import kmeans2
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
+from unweave._core.tuning import TUNING
 from unweave.errors import MethodError
 
-__all__ = ["ROUNDS", "assign", "bekm", "blpa"]
-
-ROUNDS = 30
-"""Steps after which a partition is taken as it is."""
+__all__ = ["assign", "bekm", "blpa"]
 
 
 def assign(score: NDArray[np.float64], capacity: int) -> NDArray[np.int64]:
@@ -72,7 +70,7 @@ def blpa(edges: NDArray[np.int64], size: int, shards: int, seed: int) -> NDArray
     rows, columns = np.concatenate([proper, proper[::-1]], axis=1)
     adjacency = csr_array((np.ones(rows.size), (rows, columns)), shape=(size, size))
     adjacency.data[:] = 1
-    for _ in range(ROUNDS):
+    for _ in range(TUNING.baselines.rounds):
         present = np.eye(shards)[members]
         before, members = members, assign(adjacency @ present + present / 2 + chance, capacity)
         if np.array_equal(before, members):
@@ -96,7 +94,7 @@ def bekm(points: NDArray[np.float64], shards: int, seed: int) -> NDArray[np.int6
         warnings.simplefilter("ignore", UserWarning)
         centroids, _ = kmeans2(points, shards, minit="++", seed=seed)
     members = np.full(size, -1)
-    for _ in range(ROUNDS):
+    for _ in range(TUNING.baselines.rounds):
         before, members = members, assign(-cdist(points, centroids, "sqeuclidean"), capacity)
         if np.array_equal(before, members):
             break

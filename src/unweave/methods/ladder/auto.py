@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from unweave.curvature.damping import DAMPED_STEPS
-from unweave.curvature.prepared import AT_MINIMUM, Prepared, stationarity
+from unweave._core.tuning import TUNING
+from unweave.curvature.prepared import Prepared, stationarity
 from unweave.errors import MethodError, NoProgressError, SolverError
 from unweave.methods.base import Expected, Method, Outcome
-from unweave.methods.gif import AUTO_STEPS
-from unweave.methods.ladder.calibration import LARGEST, LONGEST, SMALLEST, Calibration
+from unweave.methods.ladder.calibration import LONGEST, Calibration
 from unweave.methods.ladder.debt import Standing, age_of, standing_of
 from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
 from unweave.methods.ladder.size import Shape, shape_of
@@ -25,19 +24,8 @@ from unweave.receipt.receipt import Receipt
 from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at
 from unweave.training.path import is_traced
-from unweave.training.polish import POLISH
 
 __all__ = ["Auto", "Choice", "read_share"]
-
-USUAL_BUDGET = 0.2
-"""Of a retraining: where neither a budget nor a wish is given."""
-
-ALIKE = 0.01
-"""Rungs that differ by less are taken as equal, and the cheaper one is used."""
-
-WORTH_REPLAYING = 0.15
-"""The least share of the training whose replay closes more than an influence step, where nothing was measured on the
-model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48."""
 
 TWENTIETH = 1.645
 """Standard deviations beyond which a twentieth of a normal distribution lies."""
@@ -78,9 +66,9 @@ class Choice:
         Errors are alike on the logarithm of what is left. Were they normal, with a twentieth of them beyond the worse
         end, the mean of what is left would be exp(σ²/2) times what is expected.
         """
-        low, left = self.standing.estimate.low, max(1 - self.closed, SMALLEST)
+        low, left = self.standing.estimate.low, max(1 - self.closed, TUNING.ladder.smallest)
         sigma = 0.0 if low is None else math.log(max(1 - low, left) / left) / TWENTIETH
-        return 1 - left * math.exp(min(sigma**2 / 2, math.log(LARGEST)))
+        return 1 - left * math.exp(min(sigma**2 / 2, math.log(TUNING.ladder.largest)))
 
     def fulfils(self, wish: float) -> bool:
         """Whether a wish is believed to be fulfilled, for all together, and for this request where it stands alone."""
@@ -113,6 +101,7 @@ class Auto(Method):
     """
 
     name: ClassVar[str] = "auto"
+    rules: ClassVar[tuple[str, ...]] = ("ladder", "minimum", "damping", "step")
     budget: float | str | None = None
     at_least: float | str | None = None
     calibration: Calibration | None = None
@@ -222,11 +211,9 @@ class Auto(Method):
         # At a minimum a small request pulls less than what training left, so that its own residual tells nothing.
         known = None if self._at_minimum else self.calibration
         highest = None if known is None else known.highest_residual(choice.rung)
-        if evidence.get("stationarity", 0.0) > AT_MINIMUM:
-            return (
-                f"its objective would still fall by {evidence['stationarity']:.2%} (at a minimum: {AT_MINIMUM:.1%})",
-                evidence,
-            )
+        if evidence.get("stationarity", 0.0) > TUNING.minimum.gain:
+            still = f"its objective would still fall by {evidence['stationarity']:.2%}"
+            return f"{still} (at a minimum: {TUNING.minimum.gain:.1%})", evidence
         if highest is not None and evidence.get("residual", 0.0) > highest:
             return (
                 f"it left {evidence['residual']:.2f} of the local gradient, more than in any simulated deletion "
@@ -269,19 +256,22 @@ class Auto(Method):
         if self.recipe is None:
             return None
         epochs = self.recipe.epochs
-        whole = 2 * (epochs + (POLISH if self.recipe.forgettable else 0))
+        whole = 2 * (epochs + (TUNING.polish.evaluations if self.recipe.forgettable else 0))
         method, options = parse(rung)
         rest = 2 if self.prepared is not None else 7
         if method == RETRAIN:
             return 1.0
         if method in ("replay", "retrace"):
             again = options["end" if method == "retrace" else "share"] * epochs
-            again += POLISH if self.recipe.forgettable else 0
+            again += TUNING.polish.evaluations if self.recipe.forgettable else 0
             steps = self._gradients(method, options, epochs)
             return float((rest + 2 * (again + steps)) / whole)
         if self.prepared is None:
             return FRESH_CURVATURE / whole
-        return float((rest + 2 * options.get("steps", AUTO_STEPS if self._at_minimum else DAMPED_STEPS)) / whole)
+        return float(
+            (rest + 2 * options.get("steps", TUNING.step.steps if self._at_minimum else TUNING.step.damped_steps))
+            / whole
+        )
 
     def _gradients(self, method: str, options: dict[str, Any], epochs: int) -> int:
         """Gradients that a replay or a walk takes at checkpoints."""
@@ -326,11 +316,11 @@ class Auto(Method):
         """The rungs by what they are believed to close; without a calibration by what is known of other models."""
         affordable = within
         if self.budget is None:
-            affordable = [c for c in within if c.cost is None or c.cost <= USUAL_BUDGET] or within[:1]
+            affordable = [c for c in within if c.cost is None or c.cost <= TUNING.ladder.usual_budget] or within[:1]
         if self.calibration is None:
             return sorted(affordable, key=self._preference)
         highest = max(choice.prudent for choice in affordable)
-        alike = [choice for choice in affordable if choice.prudent >= highest - ALIKE]  # cheapest first
+        alike = [choice for choice in affordable if choice.prudent >= highest - TUNING.ladder.alike]  # cheapest first
         best = [*alike, *sorted((c for c in affordable if c not in alike), key=lambda c: -c.prudent)]
         if best[0].estimate is not None and best[0].estimate.closed <= 0:
             better = [c for c in self._worth(within) if c not in affordable] or self._worth(within)
@@ -350,7 +340,7 @@ class Auto(Method):
         if method == "retrace":
             return 0, -options["end"], "steps" in options
         if method == "replay" and not self._at_minimum:
-            return (1 if options["share"] >= WORTH_REPLAYING else 3), -options["share"], False
+            return (1 if options["share"] >= TUNING.ladder.worth_replaying else 3), -options["share"], False
         order = {"gif": 2, LONGEST: 4, "gif(steps=1)": 5}
         return order.get(choice.rung, 6), 0.0, False
 

@@ -13,32 +13,19 @@ from typing import Any
 
 import numpy as np
 
+from unweave._core.tuning import TUNING
 from unweave.errors import RunError
 from unweave.methods.ladder.jackknife import Array, Jackknife
 from unweave.methods.ladder.size import Shape
 from unweave.receipt.estimate import FEWEST, Estimate
 from unweave.request import KINDS
 
-__all__ = ["FACTORS", "LONGEST", "Calibration", "Deletion", "Figures", "at_factor", "is_damped"]
+__all__ = ["LONGEST", "Calibration", "Deletion", "Figures", "at_factor", "is_damped"]
 
 FORMAT = "unweave-calibration-1"
 
-FACTORS = (1.0, 10**-0.5, 10**0.5)
-"""Times the damping that ``prepare`` found, each tried; the first is that damping itself."""
-
-
-LIKE = 5
-"""Deletions, at least, that the cost of a request is taken from."""
-
-SMALLEST, LARGEST = 1e-6, 1e3
-"""Between which what is left of a gap, as a share, is told apart."""
-
 LONGEST = "gif(steps=40)"
 """The rung that minimises longest at a minimum; it is measured nowhere else."""
-
-FOLDS = 4
-CLEARLY = 0.05
-"""By how much the log of what is left must be less, on average, for another damping than the one prepared."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +100,12 @@ class Calibration:
     def factor(self) -> float:
         """Times the prepared damping: the one that served best, or 1 where none was clearly better."""
         left = {}
-        for factor in FACTORS:
+        for factor in TUNING.ladder.factors:
             pairs = [(d.rungs.get("gif"), d.rungs.get(at_factor("gif", factor))) for d in self.told]
             both = [_left(other) - _left(usual) for usual, other in pairs if usual and other]
             left[factor] = fmean(both) if len(both) >= FEWEST else 0.0
         best = min(left, key=lambda factor: left[factor])
-        return best if left[best] < -CLEARLY else 1.0
+        return best if left[best] < -TUNING.ladder.clearly else 1.0
 
     @cached_property
     def rungs(self) -> tuple[str, ...]:
@@ -143,7 +130,7 @@ class Calibration:
         if rung == "retrain":
             return 1.0
         known = sorted(self._known(rung), key=lambda pair: _unlike(pair[0].shape, shape))
-        return median(figures.cost for _, figures in known[: max(LIKE, -(-len(known) // 4))])
+        return median(figures.cost for _, figures in known[: max(TUNING.ladder.like, -(-len(known) // 4))])
 
     def highest_residual(self, rung: str) -> float | None:
         """The most that a rung left of the gradient of a local problem, over all deletions."""
@@ -172,7 +159,7 @@ class Calibration:
     @cached_property
     def _gaps(self) -> Jackknife:
         rows = np.stack([_row(deletion.shape) for deletion in self.told])
-        return Jackknife(rows, np.array([math.log(deletion.gap) for deletion in self.told]), PENALTY)
+        return Jackknife(rows, np.array([math.log(deletion.gap) for deletion in self.told]), _penalty())
 
     def gap(self, shape: Shape) -> float:
         """What doing nothing about a request like this is expected to leave: mean KL to a retrained model."""
@@ -204,9 +191,9 @@ class Calibration:
             known = self._known(rung)
             if median(figures.closed for _, figures in known) <= 0:
                 continue  # nobody would use it
-            for fold in range(FOLDS):
+            for fold in range(TUNING.ladder.folds):
                 # Kinds come in turn, so that whole rounds of them are held back.
-                held = [i for i in range(len(known)) if (i // len(KINDS)) % FOLDS == fold]
+                held = [i for i in range(len(known)) if (i // len(KINDS)) % TUNING.ladder.folds == fold]
                 learnt = [pair for i, pair in enumerate(known) if i not in held]
                 if len(learnt) < FEWEST:
                     continue
@@ -272,7 +259,7 @@ def at_factor(rung: str, factor: float) -> str:
 
 def _left(figures: Figures) -> float:
     """log of what is left of the gap, as a share: errors of estimates are alike on that scale."""
-    return math.log(min(max(1 - figures.closed, SMALLEST), LARGEST))
+    return math.log(min(max(1 - figures.closed, TUNING.ladder.smallest), TUNING.ladder.largest))
 
 
 def _row(shape: Shape) -> Array:
@@ -291,14 +278,17 @@ def _unlike(one: Shape, other: Shape) -> float:
 SIZE = 1
 """The column of a row that has the size: a single item is told with more doubt than a tenth of the graph."""
 
-PENALTY = np.array([1e-3, 0.1, *[1.0] * 8])
-"""The size is believed at once; that a kind is special takes an example to be half believed."""
+
+def _penalty() -> Array:
+    """The ridge of each column of a row."""
+    constant, size, kind = TUNING.ladder.belief
+    return np.array([constant, size, *[kind] * (2 * len(KINDS))])
 
 
 def _fitted(known: Iterable[tuple[Deletion, Figures]]) -> Jackknife:
     pairs = list(known)
     rows = np.stack([_row(deletion.shape) for deletion, _ in pairs])
-    return Jackknife(rows, np.array([_left(figures) for _, figures in pairs]), PENALTY, SIZE)
+    return Jackknife(rows, np.array([_left(figures) for _, figures in pairs]), _penalty(), SIZE)
 
 
 def _estimate(fit: Jackknife, shape: Shape) -> Estimate:
@@ -311,4 +301,4 @@ def _estimate(fit: Jackknife, shape: Shape) -> Estimate:
 
 
 def _closed(left: float) -> float:
-    return 1 - math.exp(min(left, math.log(LARGEST)))
+    return 1 - math.exp(min(left, math.log(TUNING.ladder.largest)))

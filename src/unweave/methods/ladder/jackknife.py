@@ -15,13 +15,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from unweave._core.tuning import TUNING
 from unweave.receipt.estimate import LEVEL
 
 __all__ = ["Jackknife"]
 
-
-BELIEF = 1.0
-"""Ridge of the slope of that line: one example, one unit from the others, half believes it."""
 
 Array = NDArray[np.float64]
 
@@ -65,13 +63,13 @@ class Jackknife:
 
     @cached_property
     def _line(self) -> tuple[float, float, float]:
-        """Centre of the column of the spread, and slope of log |error| over it; believed in as ``BELIEF`` says."""
+        """Centre of the column of the spread, and slope of log |error| over it; believed in as tuning says."""
         if self.spread is None:
             return 0.0, 0.0, 0.0
         at = self.rows[:, self.spread]
         logs = np.log(self.errors + 1e-2 * self.errors.mean() + 1e-12)
         away = at - at.mean()
-        slope = float(away @ logs) / (float(away @ away) + BELIEF)
+        slope = float(away @ logs) / (float(away @ away) + TUNING.ladder.spread)
         return float(at.mean()), slope, float(np.abs(away).max())
 
     def scale(self, row: Array) -> float:

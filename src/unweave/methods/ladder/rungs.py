@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.ladder.calibration import LONGEST, Calibration, is_damped
@@ -13,23 +14,9 @@ from unweave.training.adam import Recipe
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order
 from unweave.training.path import is_traced
 
-__all__ = ["RETRAIN", "SHARES", "Kept", "Rung", "rungs_of"]
+__all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
 
 RETRAIN = "retrain"
-FINETUNES = (0.05, 0.1)
-"""Lengths of fine-tuning, as shares of the epochs of training."""
-
-SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Checkpoints that serve the ladder: a walk along the whole path of training, and ends to train again."""
-
-REPLAYED = 0.5
-"""The largest share that is replayed where there is a path to walk along, which costs a fraction of more."""
-
-FEW = 5
-"""Gradients of the cheapest walk."""
-
-ENDS = 0.2
-"""The largest share that is trained again at the end of a walk."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +88,16 @@ def rungs_of(kept: Kept) -> tuple[str, ...]:
     if kept.recipe is None:
         return tuple(found)
     epochs = kept.recipe.epochs
-    found += [f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in FINETUNES})]
+    found += [
+        f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in TUNING.ladder.finetunes})
+    ]
     states = [state for state in in_order(kept.checkpoints)[::-1] if state.epoch > 0]
     shares = [1 - state.epoch / epochs for state in states]
     walks = kept.prepared is not None and not kept.prepared.at_minimum and is_traced(states) and len(states) > 1
-    found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= REPLAYED]
+    found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= TUNING.ladder.replayed]
     if walks:
-        ends = [share for share in shares[:-1] if share <= ENDS] or shares[:1]
+        ends = [share for share in shares[:-1] if share <= TUNING.ladder.ends] or shares[:1]
         walk = f"retrace(share={shares[-1]:.6g}, end="
-        found += [f"{walk}{shares[0]:.6g}, steps={FEW})"] * (len(states) > FEW + 1)
+        found += [f"{walk}{shares[0]:.6g}, steps={TUNING.ladder.few})"] * (len(states) > TUNING.ladder.few + 1)
         found += [f"{walk}{end:.6g})" for end in ends]
     return (*found, RETRAIN)

@@ -1,13 +1,8 @@
 """The budget: no request may need more passes, or allocate more, than what is committed."""
 
-import sys
-from pathlib import Path
-
+import budget
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import budget
 
 
 def test_nothing_grew() -> None:

@@ -1,0 +1,38 @@
+"""The pages of the results, with their figures, made from the result files alone.
+
+    python benchmarks/page.py soak speed
+    python benchmarks/page.py all
+
+``--results`` is the folder that has one for each page. A measuring script makes its own page when it is done.
+"""
+
+import argparse
+from pathlib import Path
+
+from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed
+from shared import RESULTS
+
+PAGES = {
+    "audit": audit.PAGE,
+    "ladder": ladder.PAGE,
+    "ladder_matrix": ladder_matrix.PAGE,
+    "matrix": matrix.PAGE,
+    "poison": poison.PAGE,
+    "screening": screening.PAGE,
+    "soak": soak.PAGE,
+    "speed": speed.PAGE,
+}
+
+
+def main() -> None:
+    """Make the pages that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", choices=(*PAGES, "all"), metavar="NAME")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+    for name in PAGES if "all" in asked.names else asked.names:
+        PAGES[name].write(asked.results / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,392 @@
+"""Every number that decides about a step, with the evidence for it, in one place.
+
+A group for each decision, and one instance of it all: ``TUNING.damping.share``. To change a rule for good, change its
+number here. To try another, in a test or a probe::
+
+    with tuned(damping={"share": 0.01}):
+        run.forget(request)
+
+Receipts have the digest of all of it, and the numbers of the groups that their method names (:meth:`Tuning.used`).
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from unweave._core.digest import document_digest
+
+__all__ = ["TUNING", "Tuning", "tuned"]
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """How much of the curvature is looked at (:mod:`unweave.curvature.solvers.lanczos`)."""
+
+    rank: int = 32
+    """Largest eigenpairs that are kept; 64 are hardly better."""
+
+    spare: int = 8
+    """Products beyond the rank."""
+
+    rest: float = 2.0
+    """Times the smallest kept eigenvalue: the curvature of all other directions. Deliberately no share of the largest,
+    which may be an outlier a hundred times above the second. Measured against 1 and 4 (forgettable GCN and SGC on Cora,
+    CiteSeer and PubMed): 1 is rejected by the line search half of the time, 4 is slow."""
+
+    again: float = 0.7
+    """Share of a vector's length that one orthogonalisation must leave, or it is done again (Daniel et al., 1976)."""
+
+    look: int = 5
+    """Products between two looks at how far a Krylov space has come."""
+
+    bend_products: int = 20
+    """Products of the search for the smallest Hessian eigenvalue."""
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """When a model counts as trained to a minimum, and when its prepared state as worn."""
+
+    gain: float = 2e-3
+    """A model is at a minimum when going on would lower its objective by less than this share."""
+
+    saddle: float = -0.01
+    """Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
+
+    worn: float = 0.2
+    """Share of the edges or training nodes that may go before the curvature is computed anew. Over a thousand requests
+    that took a fifth of the edges, four gradients with the old curvature gained 91.5 % of what thirty do, with a new
+    one 94.1 %."""
+
+
+@dataclass(frozen=True)
+class Damping:
+    """How much an influence step is damped (:mod:`unweave.curvature.damping`)."""
+
+    share: float = 0.003
+    """Of the curvature eigenvalue ``place``: the least damping."""
+
+    place: int = 5
+    """Which eigenvalue that is, counted from the largest, which may be an outlier, a hundred times the second
+    (PubMed)."""
+
+    early_stop: float = 4.0
+    """Times the ridge at which training stopped (:func:`unweave.curvature.damping.least_damping`)."""
+
+    raised_by: float = 10**0.5
+    """What the damping is multiplied by where a step does not keep its promise."""
+
+    tries: int = 14
+    """Dampings tried for a request without a prepared state."""
+
+    kept: float = 0.25
+    """Share of the promised change of the objective that a step must keep."""
+
+    stretch: float = 4.0
+    """How many times as far as predicted the outputs of the training nodes may move, measured in mean KL."""
+
+    rehearsed_share: float = 0.05
+    """Share of the edges that a rehearsal takes."""
+
+    rehearsed_edges: int = 20_000
+    """How many at most."""
+
+    rehearsals: int = 6
+    """Dampings tried when a model is prepared."""
+
+    left: float = 0.8
+    """Share of the gradient of the local problem that a rehearsal may leave; of 0.65, 0.8 and 1 the one that closed
+    most, on average, of the gaps of thirty-two requests (four backbones on Cora, CiteSeer, PubMed and CS): 0.39, 0.41
+    and 0.41."""
+
+    caution: float = 10.0
+    """Times the least damping, for a deferred step: low-rank curvature is all there is and nobody looks. Tried were 1,
+    3, 10 and 30, on 6 to 9 single edges each (GCN and SGC on Cora, all four models on the embedded graph) and 6 single
+    nodes (GCN on Cora). 1 closes more on average for GCN and SGC, but one edge of a GAT closed −0.23 of its gap with 1,
+    −0.11 with 3 and +0.09 with 10; with 10 the worst was −0.05, of a gap of 2e-8."""
+
+    floor: float = 1.0
+    """Times the smallest kept eigenvalue: the damping of a deferred step at a minimum. For a forgettable GCN on the
+    embedded graph 0 was worse than nothing on the worst of eight edges (−0.04), and 2 closed two thirds as much as 0
+    for single nodes; ½ and 1, in between, were tried on one seed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """How an influence step is solved for and followed up (:mod:`unweave.methods.step`, :mod:`unweave.methods.gif`)."""
+
+    products: int = 60
+    """Curvature products for the space that serves every damping."""
+
+    tolerance: float = 1e-2
+    """Relative residual it is solved to."""
+
+    given_tolerance: float = 1e-4
+    """The same where the damping is given, by conjugate gradients."""
+
+    given_iterations: int = 200
+    """Their iterations."""
+
+    steps: int = 15
+    """Gradients of a restart at a minimum, at most."""
+
+    small_steps: int = 4
+    """Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over
+    two hundred such requests in a row 4 closed 0.998 of the gap at 15 passes each, 15 closed 0.999 at 32."""
+
+    damped_steps: int = 4
+    """Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
+
+    corrections: int = 7
+    """Gradients spent on making one influence step good, on a model that is neither prepared nor at a minimum."""
+
+    enough: float = 0.01
+    """Of the gradient it started from: further steps would not pay."""
+
+    drift: float = 1.5
+    """How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
+
+    recording: int = 8
+    """Gradients for which recording one of them as a CUDA graph pays."""
+
+    large: float = 0.15
+    """Share of the training nodes, edges or feature rows: more is a large request, and the receipt warns."""
+
+    hard: float = 16.0
+    """Times the least damping: a first step that had to be damped so much says that the model is far from quadratic,
+    and the receipt warns. Of 144 requests of a probe, 31 were; 77 % of those closed less than 0.3 of the gap, 24 % of
+    the others."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The quasi-Newton line search (:mod:`unweave.curvature.solvers.quasi_newton`)."""
+
+    sufficient: float = 1e-4
+    """Share of the slope that a step must keep (Armijo)."""
+
+    shrink: tuple[float, float] = (0.1, 0.6)
+    """Between which a rejected length is multiplied."""
+
+    shortest: float = 1e-5
+    """Length below which a direction is given up."""
+
+    first: int = 8
+    """Evaluations that finding a first step may take."""
+
+    memory: int = 30
+    """Pairs of steps and gradient differences that are remembered."""
+
+
+@dataclass(frozen=True)
+class Newton:
+    """Newton's method on a convex objective (:mod:`unweave.curvature.solvers.newton`)."""
+
+    sufficient: float = 1e-4
+    """Share of the slope that a step must keep."""
+
+    loosest: float = 0.1
+    """Relative residual of the first linear system."""
+
+    halvings: int = 40
+    """Of a step, at most."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The walk along the path of training (:mod:`unweave.methods.retrace`)."""
+
+    caution: float = 2.0
+    """λ at the first step. 1 is the implicit Euler step, which overshoots where the path bends (measured: GCN, GAT)."""
+
+    least: float = 1.0
+    """λ is never lower."""
+
+    most: float = 4.0
+    """λ is never raised by more at a time."""
+
+    ease: float = 1.5
+    """What λ is lowered by after a step that took less than half of the pull along it."""
+
+    rank: int = 8
+    """Eigenpairs of the prepared curvature that are used; 16 or 32 close no more than 0.01 beyond (GCN, GAT, SGC)."""
+
+    along: float = 0.05
+    """The least cosine between a step and the curvature that was missing on it for that to be believed (SR1)."""
+
+    worse: float = 0.5
+    """By what share of it the answer may raise the objective of doing nothing; beyond that the walk went astray."""
+
+
+@dataclass(frozen=True)
+class Polish:
+    """Training to a minimum (:mod:`unweave.training.polish`)."""
+
+    evaluations: int = 300
+    """Gradients that a polish may take."""
+
+    refresh: int = 60
+    """Gradients after which the curvature is computed anew."""
+
+    products: int = 40
+    """Curvature products for each refresh."""
+
+    tolerance: float = 1e-4
+    """Share of the first gradient at which the polish is done."""
+
+    lost: float = 0.01
+    """Validation F1 that may be lost without a warning."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """Certified removal (:mod:`unweave.certificate.release`)."""
+
+    tolerance: float = 2.0**-26
+    """Residual as a share of ‖∇L'(0)‖: half of the digits of a double, which Newton's method reaches, rounding
+    spares."""
+
+    refine: int = 20
+    """Newton steps from the trained parameters, before retraining."""
+
+    retrain: int = 200
+    """Newton steps from zero."""
+
+    nearly: float = 0.9
+    """Of the tolerance, where the search ends; the rest is for rounding."""
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The choice between the methods (:mod:`unweave.methods.ladder`)."""
+
+    usual_budget: float = 0.2
+    """Of a retraining: where neither a budget nor a wish is given."""
+
+    alike: float = 0.01
+    """Rungs that differ by less are taken as equal, and the cheaper one is used."""
+
+    worth_replaying: float = 0.15
+    """The least share of the training whose replay closes more than an influence step, where nothing was measured on
+    the model: 5 % of the edges of Cora, averaged over GCN, SGC, GAT and GIN, replay 10 / 20 % 0.40 / 0.58, gif 0.48."""
+
+    longest: int = 40
+    """Gradients of the rung that minimises longest, at a minimum; it is measured nowhere else."""
+
+    finetunes: tuple[float, ...] = (0.05, 0.1)
+    """Lengths of fine-tuning, as shares of the epochs of training."""
+
+    shares: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    """Checkpoints that serve the ladder: a walk along the whole path of training, and ends to train again."""
+
+    replayed: float = 0.5
+    """The largest share that is replayed where there is a path to walk along, which costs a fraction of more."""
+
+    few: int = 5
+    """Gradients of the cheapest walk."""
+
+    ends: float = 0.2
+    """The largest share that is trained again at the end of a walk."""
+
+    factors: tuple[float, ...] = (1.0, 10**-0.5, 10**0.5)
+    """Times the damping that ``prepare`` found, each tried by calibration; the first is that damping itself."""
+
+    clearly: float = 0.05
+    """By how much the log of what is left must be less, on average, for another damping than the one prepared."""
+
+    like: int = 5
+    """Deletions, at least, that the cost of a request is taken from."""
+
+    smallest: float = 1e-6
+    """What is left of a gap, as a share, is not told apart below this."""
+
+    largest: float = 1e3
+    """Nor above this."""
+
+    folds: int = 4
+    """Parts that the deletions are held back in, to tell how good the estimates are."""
+
+    belief: tuple[float, float, float] = (1e-3, 0.1, 1.0)
+    """Ridge of an estimate's constant, of the size, and of what a kind of request has of its own: the size is believed
+    at once, that a kind is special takes an example to be half believed."""
+
+    spread: float = 1.0
+    """Ridge of the slope of the errors' size: one example, one unit from the others, half believes it."""
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """The methods that others are compared with (:mod:`unweave.methods.baselines`)."""
+
+    scale_products: int = 16
+    """Products that find the scale of the paper's recursion, where it is to find itself."""
+
+    exact_tolerance: float = 1e-10
+    """Relative residual of the closed form's linear system."""
+
+    exact_iterations: int = 5000
+    """Its iterations."""
+
+    vote_steps: int = 1000
+    """Steps for GraphEraser's learned weights, at most."""
+
+    vote_close: float = 1e-4
+    """How many nats a node above their minimum is near enough."""
+
+    rounds: int = 30
+    """Of balanced clustering; it stops before where nothing changes."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """All of it, group by group."""
+
+    spectrum: Spectrum = field(default_factory=Spectrum)
+    minimum: Minimum = field(default_factory=Minimum)
+    damping: Damping = field(default_factory=Damping)
+    step: Step = field(default_factory=Step)
+    search: Search = field(default_factory=Search)
+    newton: Newton = field(default_factory=Newton)
+    walk: Walk = field(default_factory=Walk)
+    polish: Polish = field(default_factory=Polish)
+    release: Release = field(default_factory=Release)
+    ladder: Ladder = field(default_factory=Ladder)
+    baselines: Baselines = field(default_factory=Baselines)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Every number, by group, as a JSON document."""
+        return {
+            group: {name: list(value) if isinstance(value, tuple) else value for name, value in numbers.items()}
+            for group, numbers in asdict(self).items()
+        }
+
+    @property
+    def digest(self) -> str:
+        """The first twelve digits of the SHA-256 of all numbers."""
+        return document_digest(self.to_dict())[:12]
+
+    def used(self, groups: tuple[str, ...]) -> dict[str, Any]:
+        """What a receipt tells: the digest of all, and the numbers of the groups that decided about it.
+
+        All of it would be most of a receipt, a hundred thousand times; the digest says whether two receipts come from
+        the same rules, and the numbers that mattered can be read without the program.
+        """
+        every = self.to_dict()
+        return {"digest": self.digest, **{group: every[group] for group in groups}}
+
+
+TUNING = Tuning()
+
+
+@contextmanager
+def tuned(**groups: Mapping[str, Any]) -> Iterator[Tuning]:
+    """Other numbers for a while, in this process: ``tuned(damping={"tries": 1})``. For tests and probes."""
+    before = {name: getattr(TUNING, name) for name in groups}
+    try:
+        for name, numbers in groups.items():
+            object.__setattr__(TUNING, name, replace(before[name], **numbers))
+        yield TUNING
+    finally:
+        for name, group in before.items():
+            object.__setattr__(TUNING, name, group)
