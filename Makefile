@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: setup demo test test-slow coverage check clean
+.PHONY: setup demo test test-slow coverage check docs clean
 
 setup: .venv/dev.stamp            ## everything a developer needs
 
@@ -36,5 +36,8 @@ check: .venv/dev.stamp            ## style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: .venv/dev.stamp             ## the documentation site, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo results-quick
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis demo results-quick site

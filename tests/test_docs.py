@@ -1,4 +1,4 @@
-"""The README is true: its commands and its code run, and the files it names exist."""
+"""The README and the site are true: every block of code and every command runs, and what they name exists."""
 
 import json
 import re
@@ -13,57 +13,78 @@ from unweave.cli.audit import CODES
 from unweave.experiments.paper.experiment import behind, best_published
 from unweave.experiments.paper.results import Results
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "docs" / "forgettable.md", ROOT / "docs" / "certificates.md"]
-"""Pages written by hand; docs/results.md is generated and tested where it is made."""
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+SLOW = {"ladder.md"}
+"""Pages whose commands take minutes: ``make test-slow`` runs them."""
 
 
-def blocks(language: str, text: str = README) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: Path) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), flags=re.DOTALL | re.MULTILINE)
+
+
+def marked(language: str) -> list[object]:
+    """The pages that have such blocks, the slow ones marked."""
+    found = [page for page in PAGES if blocks(language, page)]
+    return [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in found]
 
 
 @pytest.mark.usefixtures("one_decay")
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", marked("bash"))
 def test_the_commands_run(page: Path, tmp_path: Path) -> None:
-    shell = blocks("bash", page.read_text(encoding="utf-8"))
-    commands = [line for block in shell for line in block.splitlines() if line.startswith("unweave ")]
-    assert len(commands) >= 3
+    (tmp_path / "requests.jsonl").write_text(
+        next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')
+    )
+    commands = [line for block in blocks("bash", page) for line in block.splitlines() if line.startswith("unweave ")]
     for command in commands:
-        result = unweave(*shlex.split(command)[1:], cwd=tmp_path)
+        result = unweave(*shlex.split(command, comments=True)[1:], cwd=tmp_path)
         done = set(CODES.values()) if command.startswith("unweave audit ") else {0}
         assert result.exit_code in done, f"{command}: {result.stderr}"
 
 
+@pytest.mark.usefixtures("one_decay")
+@pytest.mark.parametrize("page", marked("python"))
+def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": page.stem}
+    for number, code in enumerate(blocks("python", page), start=1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+
+
 def test_the_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in re.findall(r"^make ([a-z-]+)", README + (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE):
+    makefile, pages = text_of(ROOT / "Makefile"), text_of(ROOT / "README.md") + text_of(ROOT / "CONTRIBUTING.md")
+    for target in re.findall(r"^make ([a-z-]+)", pages, flags=re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
-@pytest.mark.usefixtures("one_decay")
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_the_code_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = blocks("python", page.read_text(encoding="utf-8"))
-    exec(compile(code, page.name, "exec"), {})
-    assert "Forgotten" in capsys.readouterr().out
-    statements = [line for line in code.splitlines() if line.strip()]
-    assert len(statements) <= 10
-
-
 def test_the_requests_can_be_read() -> None:
-    (document,) = blocks("json")
-    (table,) = [block for block in blocks("text") if block.startswith("kind,")]
+    (document,) = blocks("json", DOCS / "command-line.md")
+    (table,) = blocks("csv", DOCS / "command-line.md")
     assert uw.Request.from_json(document).nodes == uw.Request.from_csv(table).nodes == (12,)
 
 
-def test_the_files_it_names_exist() -> None:
-    for page in [*PAGES, *(ROOT / "docs" / f"{name}.md" for name in ("speed", "ladder", "audit"))]:
-        for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-            assert target.startswith("http") or (page.parent / target.partition("#")[0]).exists(), target
-    for name in re.findall(r"^  ([a-z_./ ]+?)  +", README, flags=re.MULTILINE):
-        for part in name.split():
-            assert (ROOT / "src" / "unweave" / part).exists(), part
+def test_the_files_that_pages_name_exist() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)]+)\)", text_of(page)):
+            assert target.startswith(("http", "#")) or (page.parent / target.partition("#")[0]).exists(), target
+    for room in re.findall(r"^\| `([a-z_]+/|[a-z_]+\.py)`", text_of(DOCS / "design.md"), flags=re.MULTILINE):
+        assert (ROOT / "src" / "unweave" / room).exists(), room
+    for path in re.findall(r"`((?:_core|[a-z]+)/[a-z_/]+\.py)`", "".join(map(text_of, DOCS.glob("*.md")))):
+        assert any((ROOT / base / path).exists() for base in ("src/unweave", ".")), path
+
+
+def test_every_page_is_in_the_site() -> None:
+    listed = set(re.findall(r"([a-z-]+\.md)$", text_of(ROOT / "mkdocs.yml"), flags=re.MULTILINE))
+    assert listed == {page.name for page in DOCS.glob("*.md")}
+
+
+def test_the_readme_is_one_screen_and_a_half() -> None:
+    assert len(text_of(ROOT / "README.md").splitlines()) < 150
 
 
 def cells(way: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -84,18 +105,19 @@ def test_the_matrix_is_whole() -> None:
         assert {len(row["gap_closed"]) for rows in found.values() for row in [rows["gif"]]} == {5}  # type: ignore[arg-type]
 
 
-def test_the_figures_of_the_readme_are_those_of_the_matrix() -> None:
+def test_the_figures_of_the_methods_are_those_of_the_matrix() -> None:
     ordinary, forgettable = cells("ordinary"), cells("forgettable")
+    page = text_of(DOCS / "methods.md")
     for cell in ("cora-gcn", "cora-sgc", "cora-gat", "cora-gin", "pubmed-gcn", "pubmed-sgc"):
-        assert f"{ordinary[f'{cell}-edges:0.05']['gif']['gap_closed_mean']:.2f}" in README, cell
+        assert f"{ordinary[f'{cell}-edges:0.05']['gif']['gap_closed_mean']:.2f}" in page, cell
     for model in ("gcn", "gat", "sgc", "gin"):
         for data in ("cora", "citeseer", "pubmed"):
-            assert f"{forgettable[f'{data}-{model}-edges:0.05']['gif']['gap_closed_mean']:.3f}" in README, (data, model)
+            assert f"{forgettable[f'{data}-{model}-edges:0.05']['gif']['gap_closed_mean']:.3f}" in page, (data, model)
     closed = [rows["gif"]["gap_closed_mean"] for rows in ordinary.values()]
     assert min(closed) >= 0
     best = [max(r["gap_closed_mean"] or -9 for m, r in rows.items() if "damping=" in m) for rows in ordinary.values()]
     costs = [rows["gif"]["cost_median"] for rows in ordinary.values()]
-    text = " ".join(README.split())
+    text = " ".join(page.split())
     assert f"it closes {sum(closed) / len(closed):.2f} on average, at {min(costs):.0%}"[:-1] in text
     assert f"–{max(costs):.0%}"[:-1] in text
     assert f"dampings chosen in hindsight, closes {sum(best) / len(best):.2f}" in text
@@ -124,7 +146,7 @@ def test_the_tables_of_forgettable_models_are_those_of_the_matrix() -> None:
 
 
 def test_the_figures_of_the_reproduction_are_those_of_its_results() -> None:
-    table, text = Results(ROOT / "results", "table2"), " ".join(README.split())
+    table, text = Results(ROOT / "results", "table2"), " ".join(text_of(DOCS / "paper.md").split())
     ordinary = [name for name in table if not name.endswith("forgettable")]
     apart = [table.mean(n, "none", "f1") - table.mean(n, "retrain", "f1") for n in ordinary]  # type: ignore[operator]
     assert (
