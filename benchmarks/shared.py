@@ -15,7 +15,7 @@ import unweave as uw
 from unweave.experiments.paper.results import commit, rounded
 from unweave.models import build
 from unweave.objective.scores import closed, gap, log_probabilities
-from unweave.receipt.receipt import environment
+from unweave.receipt.record import environment
 
 RESULTS = Path(__file__).parent / "results"
 DATA = ("cora", "citeseer", "pubmed")
