@@ -336,3 +336,5 @@ def test_options_that_make_no_sense_are_refused() -> None:
             Auto(budget=bad)  # type: ignore[arg-type]
     with pytest.raises(uw.MethodError, match="calibration must be"):
         Auto(calibration="yes")  # type: ignore[arg-type]
+    with pytest.raises(uw.MethodError, match="told when to stop"):
+        Auto(trainer=lambda model, data, start, until: None)
