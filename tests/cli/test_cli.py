@@ -171,19 +171,28 @@ def test_demo_is_the_main_job(tmp_path: Path) -> None:
         "retrain",
         "F1",
         "gap closed",
-        "seconds",
         "cost",
         "Receipt",
         "How near",
     ):
         assert word in done.stdout
+    for puzzle in ("residual ", "seed-averaged", "seconds"):
+        assert puzzle not in done.stdout[: done.stdout.index("Receipt")]
+    told = done.stdout[done.stdout.index("Next") :]
+    for step in ("uw.Run(model, data, weight_decay=5e-4)", "--forgettable", "unweave audit"):
+        assert step in told
+    found = json.loads((tmp_path / "demo" / "compare.json").read_text())
+    finetune, gif = (row for row in found["rows"] if row["method"] in ("finetune", "gif"))
+    assert abs(finetune["passes_mean"] - gif["passes_mean"]) <= 1, "no time decides what fine-tuning gets"
+    retrain = next(row for row in found["rows"] if row["method"] == "retrain")
+    assert gif["cost_median"] == pytest.approx(gif["passes_mean"] / retrain["passes_mean"])
     assert {p.name for p in (tmp_path / "demo").iterdir()} == {
         "compare.json",
         "compare.png",
         "forgettable.json",
         "receipt.json",
     }
-    assert "trained to be able to forget" in done.stdout
+    assert "Trained to be able to forget" in done.stdout
 
 
 def test_a_memory_budget(folder: Path, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "drawable",
     "in_place",
     "out",
+    "plus_minus",
     "print_json",
     "progress_bar",
     "reports_errors",
@@ -184,9 +185,9 @@ def comparison_table(comparison: "Comparison") -> Table:
     for row in comparison.rows:
         table.add_row(
             row["method"],
-            _plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
+            plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
             *([_number(row["recovery"], "{:+.2f}"), _number(row["attack"], "{:.3f}")] if poisoned else []),
-            _plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
+            plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
             _number(row["mean_gap_closed"], "{:+.2f}"),
             _number(row["residual_influence_mean"], "{:.2f}"),
             _number(row["seconds_mean"], "{:.3f}"),
@@ -202,7 +203,8 @@ def _number(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
-def _plus_minus(mean: float | None, spread: float | None, form: str) -> str:
+def plus_minus(mean: float | None, spread: float | None, form: str) -> str:
+    """A mean and its spread; a dash where there is none."""
     if mean is None:
         return "–"
     return form.format(mean) + (f" ± {spread:.2f}" if form.startswith("{:+") else f" ± {spread:.3f}")

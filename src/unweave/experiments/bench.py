@@ -14,16 +14,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from unweave._core.cost import Meter, find_device
+from unweave._core.writing import write_whole
 from unweave.curvature.prepared import Prepared, prepare
-from unweave.datasets import load
 from unweave.errors import DataError, UnweaveError
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
 from unweave.experiments.paper.experiment import PUBLISHED_SCALES
 from unweave.experiments.poison import stage
-from unweave.experiments.trial import MakeData, MakeModel, model_maker
+from unweave.experiments.trial import MakeData, MakeModel, data_maker, model_for, model_maker, name_of
 from unweave.graph.removal import remove
 from unweave.methods.registry import make
 from unweave.models import MODELS
@@ -84,13 +83,7 @@ class Bench:
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON document."""
-        path = Path(path)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise UnweaveError(f"cannot write {path}: {error}") from error
-        return path
+        return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
 
 @dataclass
@@ -187,9 +180,8 @@ def bench(
     if repeats < LEAST_ROUNDS:
         raise DataError(f"repeats must be at least {LEAST_ROUNDS}, got {repeats}: a median of fewer says little")
     where = find_device(device)
-    graph = (load(data, seed=seed, root=root) if isinstance(data, str) else data(seed)).to(where)
-    graph, request = stage(forget, graph, seed=seed)
-    module = _module(model_maker(model, forgettable), graph).to(where)
+    graph, request = stage(forget, data_maker(data, root)(seed).to(where), seed=seed)
+    module = model_for(model_maker(model, forgettable), graph)
     run = train(module, graph, seed=seed, epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
     meter = Meter(where)
     work = _work(run)
@@ -203,8 +195,8 @@ def bench(
             progress(done + 1, repeats + 1)
     return Bench(
         config={
-            "data": data if isinstance(data, str) else getattr(data, "__name__", "custom"),
-            "model": model if isinstance(model, str) else getattr(model, "__name__", "custom"),
+            "data": name_of(data),
+            "model": name_of(model),
             "forget": forget,
             "forgettable": forgettable,
             "repeats": repeats,
@@ -313,11 +305,6 @@ class _Rounds:
                 }
             rows.append(row)
         return rows
-
-
-def _module(make_model: MakeModel, data: Data) -> nn.Module:
-    classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-    return make_model(data.num_features, classes)
 
 
 def _prepare(run: Run) -> Prepared:

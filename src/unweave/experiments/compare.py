@@ -1,7 +1,7 @@
 """Compare methods on one data set, model and kind of request, with every control.
 
 Each seed decides a split, a request and a training. ``none``, ``retrain`` and a retrain from another seed
-are always among the rows, and fine-tuning gets as long as the method under test.
+are always among the rows, and fine-tuning gets as long as the method under test, or as many passes.
 
 Seed-averaged figures (``mean_gap_closed``) need one graph and many trainings, so the split and request
 of the first seed are also trained from every other seed.
@@ -26,20 +26,23 @@ import numpy as np
 import torch
 
 from unweave._core.cost import find_device
+from unweave._core.writing import write_whole
 from unweave.auditing.audit import FULL
 from unweave.auditing.evidence import Evidence
 from unweave.auditing.verdict import verdict_of
-from unweave.errors import DataError, MethodError, UnweaveError
+from unweave.errors import DataError, MethodError
 from unweave.experiments.poison import is_poisoned
 from unweave.experiments.trial import (
     CONTROLS,
     OTHER_SEED,
     MakeData,
     MakeModel,
+    Matched,
     Setting,
     Trial,
     data_maker,
     model_maker,
+    name_of,
 )
 from unweave.methods import available
 from unweave.methods.registry import make, parse
@@ -50,6 +53,8 @@ from unweave.training.adam import Progress
 from unweave.training.recipe import Recipe
 
 __all__ = ["CONTROLS", "OTHER_SEED", "Comparison", "compare"]
+
+MATCHED: dict[Matched, str] = {"seconds": "as long as", "passes": "for as many passes as"}
 
 
 @dataclass(frozen=True)
@@ -74,14 +79,7 @@ class Comparison:
 
     def save(self, path: str | Path) -> Path:
         """Write the JSON document."""
-        path = Path(path)
-        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UnweaveError(f"cannot write {path}: {error}") from error
-        return path
+        return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def row(self, method: str) -> dict[str, Any]:
         """The row of a method."""
@@ -100,6 +98,7 @@ def compare(
     weight_decay: float | None = None,
     forgettable: bool = False,
     averaged: bool = True,
+    matched: Matched = "seconds",
     deletions: int = DELETIONS,
     audit: bool = False,
     jobs: int = 1,
@@ -123,6 +122,8 @@ def compare(
         weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
         forgettable: Train every model, retrained ones too, to a minimum.
         averaged: Also train the first split from every seed, for ``mean_gap_closed``; nearly doubles the work.
+        matched: Whether fine-tuning gets as long as the last method, or as many passes over the graph, which are the
+            same on every machine; costs are ratios of the same.
         deletions: Simulated deletions by which every run is calibrated, where ``auto`` is among the methods; the run is
             then prepared for all of them.
         audit: Also put the model of every method through the tests of :func:`unweave.audit`; 64 more trainings a seed.
@@ -144,6 +145,7 @@ def compare(
     recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
     makers = data_maker(data, root), model_maker(model, forgettable)
     setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions, jobs=jobs)
+    setting = replace(setting, matched=matched)
     if weight_decay is None:
         weight_decay = setting.chosen_decay()
         setting = replace(setting, recipe=replace(recipe, weight_decay=weight_decay))
@@ -165,8 +167,8 @@ def compare(
         row["audit"] = _audited([t.evidence[row["method"]] for t in own if row["method"] in t.evidence])
     return Comparison(
         config={
-            "data": data if isinstance(data, str) else getattr(data, "__name__", "custom"),
-            "model": model if isinstance(model, str) else getattr(model, "__name__", "custom"),
+            "data": name_of(data),
+            "model": name_of(model),
             "forget": forget,
             "seeds": seeds,
             "epochs": epochs,
@@ -175,7 +177,8 @@ def compare(
             "forgettable": forgettable,
             "device": device,
             **({"deletions": deletions} if any(parse(name)[0] == "auto" for name in tested) else {}),
-            "finetune": f"as long as {tested[-1]}" if tested else "for 10 epochs",
+            "finetune": f"{MATCHED[matched]} {tested[-1]}" if tested else "for 10 epochs",
+            "matched": matched,
         },
         environment=environment(torch.device(device)),
         rows=rows,

@@ -44,8 +44,9 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
     axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
     axes.set_xlim(lowest - 0.15, 1.15)
     axes.set_ylim(-0.6, len(rows) - 0.4)
+    what = {"seconds": "time", "passes": "passes"}[comparison.config.get("matched", "seconds")]
     axes.set_xlabel(
-        "gap to the retrained model closed (mean ± standard deviation); cost: time / time of retraining", size=9
+        f"gap to the retrained model closed (mean ± standard deviation); cost: {what} / {what} of retraining", size=9
     )
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)

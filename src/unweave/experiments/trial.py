@@ -1,7 +1,7 @@
 """One training, one request, every method, and everything that is measured on it.
 
 A trial is the unit of every comparison: ``none``, ``retrain`` and a retrain from another seed are always in it, and
-fine-tuning gets as long as the last method under test.
+fine-tuning gets as long as the last method under test, or as many passes over the graph.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
+from types import MappingProxyType
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -42,12 +44,27 @@ from unweave.training.fit import ORDINARY_DECAY
 from unweave.training.recipe import Recipe, Training
 from unweave.unlearning import Unlearned, unlearn
 
-__all__ = ["CONTROLS", "OTHER_SEED", "MakeData", "MakeModel", "Setting", "Trial", "data_maker", "model_maker"]
+__all__ = [
+    "CONTROLS",
+    "OTHER_SEED",
+    "MakeData",
+    "MakeModel",
+    "Matched",
+    "Setting",
+    "Trial",
+    "data_maker",
+    "model_for",
+    "model_maker",
+    "name_of",
+]
 
 CONTROLS = ("none", "finetune", "retrain")
 OTHER_SEED = "retrain (other seed)"
 OTHER = 10_000
 """Added to a seed to get the other seed of the floor."""
+
+Matched = Literal["seconds", "passes"]
+"""What fine-tuning has in common with the last method under test."""
 
 MakeData = Callable[[int], Data]
 MakeModel = Callable[[int, int], nn.Module]
@@ -93,6 +110,7 @@ class Setting:
         deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test.
         audit: How many models to train for an audit of every method, where one is wanted.
         jobs: Processes that train those.
+        matched: What fine-tuning gets as much of as the last method under test, and what costs are ratios of.
     """
 
     make_data: MakeData
@@ -105,6 +123,7 @@ class Setting:
     deletions: int = DELETIONS
     audit: Size | None = None
     jobs: int = 1
+    matched: Matched = "seconds"
 
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
@@ -164,23 +183,24 @@ class Setting:
             return receipt.seconds["forget"]
 
         note("retrain", reference, 0.0)
-        seconds: float | None = None
+        spent: dict[Matched, float] = {}
         for name in [*self.methods, *(("none", "finetune") if self.controls else ())]:
+            as_much = self._as_much(spent, trial) if name == "finetune" and spent else {}
             try:
-                took = note(name, *self._unlearn(run, request, name, seconds if name == "finetune" else None))
+                took = note(name, *self._unlearn(run, request, name, as_much))
             except UnweaveError as error:
                 trial.failures[name] = str(error)
                 continue
             if name in self.methods:
-                seconds = took
+                spent = {"seconds": took, "passes": trial.figures[name]["passes"] or 0.0}
         if self.controls:
             note(OTHER_SEED, *self._unlearn(run, request, "retrain", seed=run.recipe.seed + OTHER))
         # Two retrainings, one at each end of the trial, so that a passing load does not flatter what lies between.
         training = fmean(
-            trial.figures[name]["seconds"] or 0.0 for name in ("retrain", OTHER_SEED) if name in trial.figures
+            trial.figures[name][self.matched] or 0.0 for name in ("retrain", OTHER_SEED) if name in trial.figures
         )
         for figures in trial.figures.values():
-            figures["cost"] = (figures["seconds"] or 0.0) / training
+            figures["cost"] = (figures[self.matched] or 0.0) / training
         if self.audit is not None:
             how = Upbringing(run.model, run.training)
             case = build_case(data, request, how, self.audit, seed=run.recipe.seed, jobs=self.jobs)
@@ -188,12 +208,19 @@ class Setting:
             trial.evidence = {name: examination.of(before, case.subject(model)) for name, model in models.items()}
         return trial
 
+    def _as_much(self, spent: Mapping[Matched, float], trial: Trial) -> dict[str, float]:
+        """The options of fine-tuning, which gets as much as another method took."""
+        if self.matched == "seconds":
+            return {"seconds": spent["seconds"]}
+        around = trial.figures["none"]["passes"] or 0.0  # every method takes these
+        return {"epochs": max(1, round((spent["passes"] - around) / 2))}
+
     def _stage(self, seed: int) -> tuple[Data, Request, Poisoned | None]:
         """The graph to train on and the request of a seed, and what was poisoned, if anything."""
         clean = self.make_data(seed).to(self.device)
         kind, _, share = self.forget.strip().partition(":")
         if kind == MEMORISED:
-            how = Upbringing(self._model(clean), Training.by(self.recipe))
+            how = Upbringing(model_for(self.make_model, clean), Training.by(self.recipe))
             return clean, memorised_request(how, clean, _share(self.forget, share), seed=seed, jobs=self.jobs), None
         if not is_poisoned(self.forget):
             return (*stage(self.forget, clean, seed=seed), None)
@@ -206,7 +233,7 @@ class Setting:
             return ORDINARY_DECAY
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
-        chosen = train(self._model(data), data, **options).recipe.weight_decay
+        chosen = train(model_for(self.make_model, data), data, **options).recipe.weight_decay
         assert isinstance(chosen, float)
         return chosen
 
@@ -220,19 +247,19 @@ class Setting:
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
-        run = train(
-            self._model(data), data, checkpoints=[*shares, *(TUNING.ladder.shares if walks else ())], **asdict(recipe)
-        )
+        states = [*shares, *(TUNING.ladder.shares if walks else ())]
+        run = train(model_for(self.make_model, data), data, checkpoints=states, **asdict(recipe))
         if climbs:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run
 
-    def _model(self, data: Data) -> nn.Module:
-        classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-        return self.make_model(data.num_features, classes).to(self.device)
-
     def _unlearn(
-        self, run: Run, request: Request, name: str, seconds: float | None = None, seed: int | None = None
+        self,
+        run: Run,
+        request: Request,
+        name: str,
+        options: Mapping[str, float] = MappingProxyType({}),
+        seed: int | None = None,
     ) -> tuple[Unlearned, float]:
         """The result of a method, and the seconds of what was done once before any request."""
         how = self.methods.get(name, name)
@@ -240,7 +267,7 @@ class Setting:
             named, given = parse(how)
             states = () if named == "retrain" else run.checkpoints  # the yardstick is training alone
             kept = ready_for(named, prepared=run.prepared, checkpoints=states, calibration=run.calibration)
-            how = make(named, kept | given | ({} if seconds is None else {"seconds": seconds}), run.recipe)
+            how = make(named, kept | given | dict(options), run.recipe)
         start = perf_counter()
         model = how.setup(run.model, run.data, run.recipe)
         prepared = perf_counter() - start if model is not run.model else 0.0
@@ -280,6 +307,17 @@ def _scale(receipt: Receipt) -> dict[str, float | None]:
     """The scale of the paper's recursion, where that was used."""
     settings = receipt.solve["settings"] if receipt.solve else {}
     return {"scale": settings["scale"]} if "scale" in settings else {}
+
+
+def model_for(make_model: MakeModel, data: Data) -> nn.Module:
+    """An untrained model for a graph, where the graph is."""
+    classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
+    return make_model(data.num_features, classes).to(data.x.device)
+
+
+def name_of(made: str | MakeData | MakeModel) -> str:
+    """What data or a model are called."""
+    return made if isinstance(made, str) else getattr(made, "__name__", "custom")
 
 
 def data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:

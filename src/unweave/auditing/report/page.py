@@ -1,17 +1,15 @@
 """An audit as one page: a file that opens offline, on a phone and on paper, and loads nothing from anywhere."""
 
-import os
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
 from unweave._core.version import __version__
+from unweave._core.writing import write_whole
 from unweave.auditing.audit import Audit
 from unweave.auditing.report.markup import Markup, tag
 from unweave.auditing.report.panels import figures, glance, groups
 from unweave.auditing.report.sections import classes, limits, made, paper, request, title, verdict
-from unweave.errors import UnweaveError
 
 __all__ = ["render_report", "write_report"]
 
@@ -33,18 +31,8 @@ def write_report(
     Returns:
         The file.
     """
-    path = Path(path)
     text = render_report(audit, models=None if models is None else str(models), command=command)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        os.replace(beside, path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise UnweaveError(f"cannot write the report {path}: {error}") from error
-    return path
+    return write_whole(path, text)
 
 
 def render_report(audit: Audit, *, models: str | None = None, command: str | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from unweave._core.cost import find_device
+from unweave._core.writing import write_whole
 from unweave.errors import MethodError, UnweaveError
 from unweave.experiments.paper import ablation, efficacy, erasers, ratio, scale, setups, table2
 from unweave.experiments.paper.experiment import Experiment, Task, setting
@@ -147,12 +148,7 @@ def show(results: dict[str, Results], path: Path) -> list[Path]:
         results: What was measured, by experiment.
         path: The page.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text(results), encoding="utf-8")
-    except OSError as error:
-        raise UnweaveError(f"cannot write {path}: {error}") from error
-    written = [path]
+    written = [write_whole(path, text(results))]
     for name, found in results.items():
         draw = EXPERIMENTS[name].draw
         if draw is not None and list(found):

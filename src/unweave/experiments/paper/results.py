@@ -12,13 +12,13 @@ import math
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from unweave._core.writing import write_whole
 from unweave.errors import RunError, UnweaveError
 
 __all__ = ["BEFORE", "Cell", "Measured", "Results", "commit", "rounded"]
@@ -241,8 +241,8 @@ class Results:
                 values = [row.get(f"{key}_{part}") for key in figures for part in ("mean", "std")]
                 config = [cell["config"][key] for key in columns[:5]]  # type: ignore[index]
                 writer.writerow([*config, row["method"], len(row["seeds"]), len(row["failures"]), *values])
-        _write(self.path, "\n".join(_lines(document)) + "\n")
-        _write(self.path.with_suffix(".csv"), text.getvalue())
+        write_whole(self.path, "\n".join(_lines(document)) + "\n")
+        write_whole(self.path.with_suffix(".csv"), text.getvalue())
 
     def _cell(self, name: str) -> dict[str, Any]:
         entry = self._entries[name]
@@ -337,16 +337,3 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield ",\n".join(json.dumps(row, allow_nan=False) for row in cell["rows"])
         yield "]}"
     yield "]}"
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file in one step."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            beside.unlink()
-        raise UnweaveError(f"cannot write {path}: {error}") from error
