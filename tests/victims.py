@@ -4,21 +4,25 @@
 
     {"save": RUN, "over": RUN or null, "under": FOLDER, "exchange": false}
     {"arguments": [...], "after": [share, ...], "fresh": RUN, "under": FOLDER}
+    {"together": TIMES, "fresh": RUN, "under": FOLDER}
 
 The first saves a run as ``FOLDER/n/run``, perhaps over a copy of another, killed before the n-th thing it does to
 files, for n = 1, 2, … until one comes to its end; ``exchange`` says whether two folders can change places in one step.
 The second is the command line in ``FOLDER/n``, with a copy of ``fresh`` as ``run`` in it. The first victim may come to
-its end, the others are killed after a share of the time that took.
+its end, the others are killed after a share of the time that took. The third kills nobody: two processes forget in
+the place of ``FOLDER/n/run`` at once, one by the command line and one in Python, or both in the same way.
 """
 
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,8 @@ import torch
 
 import unweave.run.folder
 from unweave.cli import main
+from unweave.errors import RunError
+from unweave.request import Request
 from unweave.run.run import Run
 from unweave.testing import small_graph
 
@@ -43,8 +49,8 @@ def kill_at(count: int) -> None:
     sys.addaudithook(hook)
 
 
-def end_of(become: Callable[[], object], after: float | None = None) -> int:
-    """Fork, let the child become something, kill it after a while; how it ended."""
+def begun(become: Callable[[], object]) -> int:
+    """Fork, and let the child become something."""
     child = os.fork()
     if not child:
         try:
@@ -55,6 +61,12 @@ def end_of(become: Callable[[], object], after: float | None = None) -> int:
             print(repr(error), file=sys.stderr)
             os._exit(3)
         os._exit(0)
+    return child
+
+
+def end_of(become: Callable[[], object], after: float | None = None) -> int:
+    """The same, killed after a while; how it ended."""
+    child = begun(become)
     if after is not None:
         time.sleep(after)
         os.kill(child, signal.SIGKILL)
@@ -81,20 +93,50 @@ def deaths_of_save(death: dict[str, Any]) -> list[int]:
     return ends
 
 
+def command(here: Path, arguments: list[str]) -> None:
+    """Be the command line in a folder."""
+    os.chdir(here)
+    sys.argv = ["unweave", *arguments]
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        main()
+
+
+def in_python(path: Path, node: int) -> None:
+    """Open, forget and save in place; where somebody else was faster, once more."""
+    while True:
+        try:
+            Run.open(path).forget(Request(nodes=[node]), "none").save(path, overwrite=True)
+            return
+        except RunError as error:
+            if "has changed since" not in str(error):
+                raise
+
+
+def pairs(plan: dict[str, Any]) -> list[int]:
+    ends, chance = [], random.Random(0)
+    for number in range(plan["together"]):
+        here = Path(plan["under"]) / str(number + 1)
+        shutil.copytree(plan["fresh"], here / "run")
+        children = []
+        for node in (3, 7):
+            (here / f"{node}.json").write_text(f'{{"nodes": [{node}]}}')
+            asked = ["forget", "run", "--request", f"{node}.json", "--method", "none", "--out", "run", "--overwrite"]
+            ways: list[Callable[[], None]] = [partial(command, here, asked), partial(in_python, here / "run", node)]
+            children.append(begun(chance.choice(ways)))
+            time.sleep(chance.choice([0.0, 0.02, 0.1]))
+        ends += [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return ends
+
+
 def deaths_of_command(death: dict[str, Any]) -> list[int]:
     ends, whole = [], 0.0
     for number, share in enumerate([None, *death["after"]], start=1):
         here = Path(death["under"]) / str(number)
         shutil.copytree(death["fresh"], here / "run")
 
-        def command(here: Path = here) -> None:
-            os.chdir(here)
-            sys.argv = ["unweave", *death["arguments"]]
-            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-                main()
-
         start = time.perf_counter()
-        ends.append(end_of(command, None if share is None else share * whole))
+        work = partial(command, here, death["arguments"])
+        ends.append(end_of(work, None if share is None else share * whole))
         whole = whole or time.perf_counter() - start
     return ends
 
@@ -102,4 +144,5 @@ def deaths_of_command(death: dict[str, Any]) -> list[int]:
 if __name__ == "__main__":
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     plan = json.loads(Path(sys.argv[1]).read_text())
-    print(json.dumps([deaths_of_save(death) if "save" in death else deaths_of_command(death) for death in plan]))
+    kinds = {"save": deaths_of_save, "arguments": deaths_of_command, "together": pairs}
+    print(json.dumps([next(do for kind, do in kinds.items() if kind in death)(death) for death in plan]))

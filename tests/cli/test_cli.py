@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import unweave as uw
 from unweave.cli.app import app
+from unweave.run import lock
 
 
 def unweave(*arguments: object, cwd: Path | None = None) -> Any:
@@ -240,3 +242,34 @@ def test_certified_removal(tmp_path: Path) -> None:
     refused(unweave(*gcn, "1,2"), "δ between 0 and 1")
     refused(unweave(*gcn, "1"), "must be two numbers", code=2)
     assert not (tmp_path / "d").exists()
+
+
+def test_a_command_waits_for_another_that_writes_the_same_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ended well and one deletion was gone: each had opened the run before the other saved it."""
+    path = uw.Run.open(folder / "a").save(tmp_path / "a")
+    waits, really = threading.Event(), lock._lock
+
+    def noticed(handle: int, *, wait: bool) -> bool:
+        if wait:
+            waits.set()
+        return really(handle, wait=wait)
+
+    monkeypatch.setattr(lock, "_lock", noticed)
+    held = threading.Event()
+
+    def other() -> None:
+        with lock.locked(path):
+            held.set()
+            waits.wait(60)
+            uw.Run.open(path).forget(uw.Request(nodes=[3]), "none").save(path, overwrite=True)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait()
+    done = unweave("forget", path, "--forget", "nodes:0.01", "--method", "none", "--out", path, "--overwrite")
+    thread.join()
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr == f"waiting for another process, which is writing {path}\n"
+    assert len(uw.Run.open(path).receipts) == 2

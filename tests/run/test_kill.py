@@ -68,15 +68,21 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
             for out in ("run", "out")
         },
     }
+    plan["together"] = {"together": 2, "fresh": str(fresh)}
+    return Scene(old, new, carried_out(plan, place), place)
+
+
+def carried_out(plan: dict[str, dict[str, Any]], place: Path) -> dict[str, list[int]]:
+    """How those ended who were to be killed, or to work at once."""
     for name, death in plan.items():
         death["under"] = str(place / name)
     (place / "plan.json").write_text(json.dumps(list(plan.values())))
     command = [sys.executable, SCRIPT, place / "plan.json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     ends = dict(zip(plan, json.loads(done.stdout), strict=True))
     assert {end for found in ends.values() for end in found} <= {0, KILLED}, done.stderr
-    return Scene(old, new, ends, place)
+    return ends
 
 
 def whole(path: Path, scene: Scene) -> str:
@@ -127,6 +133,26 @@ def test_the_command_killed_at_random_times(scene: Scene, out: str) -> None:
         assert len(run.receipts) <= (out == "run")
         if (there := path.with_name("out")).exists() or (out == "out" and end == 0):
             assert len(uw.Run.open(there).verify().receipts) == 1
+
+
+def both_were_forgotten(path: Path) -> None:
+    run = uw.Run.open(path).verify()
+    assert sorted(node for receipt in run.receipts for node in receipt.request["nodes"]) == [3, 7]
+    assert {p.name for p in path.parent.iterdir()} == {"run", "3.json", "7.json"}
+
+
+def test_two_processes_that_forget_in_one_place_both_do(scene: Scene) -> None:
+    assert scene.ends["together"] == [0] * 4
+    for number in (1, 2):
+        both_were_forgotten(scene.place / "together" / f"{number}" / "run")
+
+
+@pytest.mark.slow
+def test_thirty_pairs_of_processes_that_forget_in_one_place(scene: Scene, tmp_path: Path) -> None:
+    plan: dict[str, dict[str, Any]] = {"together": {"together": 30, "fresh": str(scene.place / "fresh")}}
+    assert carried_out(plan, tmp_path) == {"together": [0] * 60}
+    for number in range(1, 31):
+        both_were_forgotten(tmp_path / "together" / f"{number}" / "run")
 
 
 def test_a_killed_command_can_be_given_again(scene: Scene) -> None:

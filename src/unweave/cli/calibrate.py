@@ -8,7 +8,7 @@ from rich.table import Table
 
 from unweave.cli.names import DELETIONS
 from unweave.cli.options import Device, Json, Root
-from unweave.cli.output import out, print_json, progress_bar, reports_errors, say
+from unweave.cli.output import in_place, out, print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import MethodError
 
@@ -27,6 +27,7 @@ LOWEST = -10.0
 
 
 @reports_errors
+@in_place
 def calibrate(
     run: Annotated[Path, typer.Argument(help="Folder of the run; what is found is written into it.")],
     deletions: Annotated[

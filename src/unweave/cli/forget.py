@@ -7,7 +7,7 @@ import typer
 
 from unweave.cli.names import METHODS
 from unweave.cli.options import Device, Forget, Json, MemoryMib, Requests, RequestSeed, Root, request_reader
-from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.output import in_place, print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import DataError, EmptyRequestError, MethodError, RunError
 
@@ -19,6 +19,7 @@ __all__ = ["forget"]
 
 
 @reports_errors
+@in_place
 def forget(
     run: Annotated[Path, typer.Argument(help="Folder of the run.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the new run; not needed with --dry-run.")] = None,

@@ -2,10 +2,11 @@
 
 import functools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -29,6 +30,7 @@ __all__ = [
     "comparison_table",
     "describe_checkpoints",
     "drawable",
+    "in_place",
     "out",
     "plus_minus",
     "print_json",
@@ -88,6 +90,26 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         except KeyboardInterrupt as error:
             typer.echo(f"unweave: {error}" if str(error) else "unweave: interrupted; nothing was written", err=True)
             raise typer.Exit(1) from None
+
+    return wrapped
+
+
+def in_place(command: Callable[P, None]) -> Callable[P, None]:
+    """Let nobody else write a run from before a command opens it until it has saved it in its place.
+
+    Two such commands wait for each other, so that what one of them did is there for the other.
+    """
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        from unweave.run.lock import locked
+
+        run, out = Path(str(kwargs["run"])), kwargs.get("out", kwargs["run"])
+        here = out is not None and Path(str(out)).resolve() == run.resolve() and not kwargs.get("dry_run")
+        writes = here and run.is_dir() and os.access(run.resolve().parent, os.W_OK)  # otherwise who saves will say so
+        told = f"waiting for another process, which is writing {run}"
+        with locked(run, lambda: typer.echo(told, err=True)) if writes else nullcontext():
+            command(*args, **kwargs)
 
     return wrapped
 

@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Device, Json, MemoryMib, Root
-from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.output import in_place, print_json, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 
 __all__ = ["prepare"]
 
 
 @reports_errors
+@in_place
 def prepare(
     run: Annotated[Path, typer.Argument(help="Folder of the run; the state is written into it.")],
     memory_mib: MemoryMib = None,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Device, Json, Root
-from unweave.cli.output import print_json, reports_errors, say
+from unweave.cli.output import in_place, print_json, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import NoProgressError
 
@@ -14,6 +14,7 @@ __all__ = ["verify"]
 
 
 @reports_errors
+@in_place
 def verify(
     run: Annotated[Path, typer.Argument(help="Folder of the run; the receipt of the verification is added in place.")],
     device: Device = "cpu",
