@@ -55,7 +55,7 @@ def faults(before: uw.Run, after: uw.Run) -> list[str]:
     left, objective = receipt.residual_influence, receipt.objective
     claims = {
         "its JSON is not what it is": again.to_json() == receipt.to_json(),
-        "the digest of the request is another": uw.Request.from_dict(receipt.request).digest == receipt.request_digest,
+        "the digest of the request is another": uw.Request.from_dict(receipt.asked).digest == receipt.request_digest,
         "it does not start where the last one ended": receipt.parameters["digest_before"]
         == tensor_digest(before.model.named_parameters()),
         "it does not end at the model": receipt.parameters["digest_after"]

@@ -273,14 +273,6 @@ def test_the_receipt_tells_the_truth() -> None:
     assert Receipt.from_json(receipt.to_json()) == receipt
 
 
-def test_receipts_from_before_there_was_a_nearness_can_be_read() -> None:
-    data = small_graph()
-    run = uw.train(GCN(8, 3, hidden=4), data, epochs=5).forget(uw.draw("edges:0.1", data))
-    document = run.receipts[0].to_dict()
-    del document["nearness"]
-    assert str(Receipt.from_dict(document)) == str(run.receipts[0])
-
-
 def test_a_run_of_shards_forgets_and_is_kept_on_disk(tmp_path: Any) -> None:
     data = small_graph()
     run = uw.Run(deploy(data), data, recipe=RECIPE)
