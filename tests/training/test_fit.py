@@ -1,5 +1,8 @@
 """Training: repeatable, and without side effects on the caller's random numbers."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -19,6 +22,22 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_generator_alone() -> 
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(flatten(models[0]), flatten(models[1]))
     assert not torch.equal(flatten(models[0]), flatten(models[2]))
+
+
+def test_trainings_of_one_seed_in_two_threads_give_the_same_model() -> None:
+    """Dropout draws from torch's own generator, which threads share."""
+    data, models = small_graph(), [uw.models.GCN(8, 3) for _ in range(3)]
+    uw.train(models[0], data, epochs=30)
+    begin = Barrier(2)
+
+    def train(model: nn.Module) -> None:
+        begin.wait()
+        uw.train(model, data, epochs=30)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(train, models[1:]))
+    assert torch.equal(flatten(models[1]), flatten(models[0]))
+    assert torch.equal(flatten(models[2]), flatten(models[0]))
 
 
 @pytest.mark.parametrize("name", sorted(uw.models.MODELS))

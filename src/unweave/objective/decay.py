@@ -113,7 +113,7 @@ def decays_in(model: nn.Module, decay: Tensor) -> list[float | str]:
 
 def _told(pieces: list[Tensor]) -> list[float | str]:
     """Each as one number where all entries have the same, as a digest otherwise."""
-    ends = torch.stack([torch.stack(torch.aminmax(piece)) for piece in pieces]).tolist()
+    ends = torch.stack([torch.stack(torch.aminmax(p)) if p.numel() else p.new_zeros(2) for p in pieces]).tolist()
     return [
         low if low == high else tensor_digest([("", piece)]) for (low, high), piece in zip(ends, pieces, strict=True)
     ]

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from time import perf_counter
 
 import torch
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave.errors import DivergenceError, MethodError, ModelError
+from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective
 from unweave.objective.parameters import trained
@@ -24,14 +26,22 @@ __all__ = ["Adam", "Progress", "fit", "reinitialise", "seeded"]
 Progress = Callable[[int, int], None]
 
 
+_DRAWING = RLock()
+"""Held while torch's generators are seeded. Dropout and ``reset_parameters`` take no generator: they draw from torch's
+own, which all threads share, so that two trainings at once would take each other's numbers. Reentrant, as a trainer of
+the user's may call :func:`unweave.train`; trainings in several processes do not wait for each other."""
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Run the block with torch's generators of the CPU and of one device seeded, and give the caller's back after."""
+    """Run the block with torch's generators of the CPU and of one device seeded, and give the caller's back after.
+
+    One thread at a time: another one that comes here waits.
+    """
     cuda = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
-        torch.default_generator.manual_seed(
-            seed
-        )  # torch.manual_seed would seed every device, also those not given back
+    with _DRAWING, torch.random.fork_rng(devices=cuda):
+        # torch.manual_seed would seed every device, also those not given back
+        torch.default_generator.manual_seed(seed)
         if cuda:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
@@ -152,10 +162,13 @@ class Adam:
 
 def _adam(model: nn.Module, objective: Objective, lr: float) -> torch.optim.Adam:
     groups: dict[float, list[nn.Parameter]] = {}
-    offset = 0
-    for parameter in trained(model).values():
-        groups.setdefault(float(objective.decay[offset]), []).append(parameter)
-        offset += parameter.numel()
+    for parameter, decay in zip(trained(model).values(), decays_in(model, objective.decay), strict=True):
+        if isinstance(decay, str):
+            raise ModelError(
+                "full-batch Adam has one weight decay for each parameter, and this model has one for each entry, as "
+                "AdamW left it; use method='gif', or 'retrain' with your own trainer="
+            )
+        groups.setdefault(decay, []).append(parameter)
     return torch.optim.Adam([{"params": p, "weight_decay": w} for w, p in groups.items()], lr=lr)
 
 
