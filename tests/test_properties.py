@@ -103,12 +103,12 @@ def test_test_labels_never_matter(problem: tuple[Data, uw.Request], method: str)
     data, request = problem
     changed = data.clone()
     changed.y[~changed.train_mask] = 1 - changed.y[~changed.train_mask]
-    options = {"epochs": 2} if method in ("finetune", "retrain") else {}
+    recipe = uw.Recipe(epochs=2, weight_decay=DECAY)
     model = network("gcn")
 
     def solve(graph: Data) -> uw.Unlearned | str:
         try:
-            return uw.unlearn(model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, **options)
+            return uw.unlearn(model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, recipe=recipe)
         except uw.SolverError as error:  # nobody trained this model, so a step may well be refused
             return str(error)
 

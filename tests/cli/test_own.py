@@ -69,6 +69,13 @@ def _fresh() -> nn.Module:
     return module
 
 
+def test_a_run_of_ones_own_is_shown_without_its_model(own: Path) -> None:
+    assert unweave("adopt", *OWN, "--weight-decay", 1e-3, "--out", "a").exit_code == 0
+    done = unweave("show", "a")
+    assert done.exit_code == 0, done.stderr
+    assert "Sage" in done.stdout
+
+
 def test_weights_from_a_file(own: Path) -> None:
     sys.path.insert(0, str(own))
     weights = {key: torch.full_like(value, 0.1) for key, value in __import__("mine").factory().state_dict().items()}

@@ -20,6 +20,7 @@ from unweave.errors import UnweaveError
 
 if TYPE_CHECKING:
     from unweave.experiments.compare import Comparison
+    from unweave.run.peek import Peeked
     from unweave.run.run import Run
     from unweave.training.checkpoints import Checkpoint
 
@@ -122,16 +123,18 @@ def checkpoint_sizes(checkpoints: "tuple[Checkpoint, ...]") -> dict[str, Any]:
     return {"epochs": [state.epoch for state in checkpoints], "bytes": size}
 
 
-def describe_checkpoints(checkpoints: "tuple[Checkpoint, ...]", epochs: int) -> str:
+def describe_checkpoints(checkpoints: "tuple[Checkpoint, ...]", epochs: int | None) -> str:
     """The same in words."""
     found = checkpoint_sizes(checkpoints)
     which = ", ".join(str(epoch) for epoch in found["epochs"])
-    return f"{len(checkpoints)} (epoch {which} of {epochs}), {found['bytes'] / 2**20:.2g} MiB on disk"
+    of = "" if epochs is None else f" of {epochs}"
+    return f"{len(checkpoints)} (epoch {which}{of}), {found['bytes'] / 2**20:.2g} MiB on disk"
 
 
-def certified_in_words(run: "Run") -> str:
+def certified_in_words(run: "Run | Peeked") -> str:
     """What a certified run promises, and the noise that its training took, where that is what was last done."""
-    epsilon, delta = run.recipe.certify or (0.0, 0.0)
+    promise = None if run.training.recipe is None else run.training.recipe.certify
+    epsilon, delta = promise or (0.0, 0.0)
     last = run.receipts[-1].certificate if run.receipts else None
     if run.receipts and (last is None or last["kind"] != "removal"):
         return (
