@@ -46,9 +46,8 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
         )
         return
     say(f"{'Model':<11}{found.model}, {found.parameters:,} parameters")
-    say(
-        f"{'Data':<11}{found.data or 'own'}: {found.nodes:,} nodes, {_edges(found)}{found.training_nodes:,} training nodes"
-    )
+    size = f"{found.nodes:,} nodes, {_edges(found)}{found.training_nodes:,} training nodes"
+    say(f"{'Data':<11}{found.data or 'own'}: {size}")
     say(f"{'Trained':<11}{_trained(found.training)}")
     if found.recipe is not None and found.recipe.certify is not None:
         say(f"{'Certified':<11}{certified_in_words(found)}")
