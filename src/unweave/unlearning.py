@@ -366,25 +366,37 @@ def _quality(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -
     objective = {"remaining_after": point.value, "function_change": problem.function_change(point)}
     if not local:
         return {"residual_influence": None, "objective": objective, "warnings": []}
-    size = float(problem.forgotten_gradient.norm())
-    left, change = float(problem.local_gradient(point).norm()), problem.local_change(point)
+    size, plain = float(problem.forgotten_gradient.norm()), problem.local()
+    left, change = float(plain.gradient(point).norm()), plain.change(point)
     if not math.isfinite(left + change):
         raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
-    warnings = []
-    worse = change > 0, left > size
-    if outcome.bent is not None:  # the steps were on L' itself, of which Q tells nothing
-        worse = (point.value - problem.remaining_value > SAME * abs(problem.remaining_value),) * 2
-    if (outcome.solve is not None and any(worse) and not outcome.checked) or (outcome.checked and all(worse)):
-        what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
-        warnings.append(
-            f"the step did not solve its own problem: it {what}. This request is beyond one influence step on this "
-            "model; use more damping, or method='finetune' or 'retrain'"
-        )
     return {
         "residual_influence": left / size if size > 0 else None,
         "objective": objective | {"local_change": change},
-        "warnings": warnings,
+        "warnings": _doubts(problem, outcome, point) if size > 0 else [],
     }
+
+
+def _doubts(problem: Problem, outcome: Outcome, point: Point) -> list[str]:
+    """A warning where a step did not solve the problem that it set itself, as far as the finished model tells."""
+    if outcome.solve is None and not outcome.checked:
+        return []
+    local = outcome.solved or problem.local()
+    size, left = (float(g.norm()) for g in (problem.remaining_gradient - local.slope, local.gradient(point)))
+    change = local.change(point)
+    if outcome.bent is None:
+        worse = change > 0 or left > size
+    else:  # the steps were on L' itself, of which Q tells nothing
+        worse = point.value - problem.remaining_value > SAME * abs(problem.remaining_value)
+    if not worse:
+        return []
+    what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
+    if running(problem.original.model):
+        what += "; running statistics were taken anew after it, which it did not foresee"
+    return [
+        f"the step did not solve its own problem: it {what}. This request is beyond an influence step on this model; "
+        "use more damping, or method='finetune' or 'retrain'"
+    ]
 
 
 def _certificate(remaining: Objective, outcome: Outcome) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def test_explain_says_what_pulls_and_leaves_the_run_as_it_is(folder: Path, tmp_p
 
 def test_options_of_a_method(folder: Path) -> None:
     out = folder / "options"
-    chosen = ("-o", "solver=neumann", "-o", "scale=300", "-o", "iterations=20")
+    chosen = ("--method", "gif-published", "-o", "decay=counted", "-o", "scale=300", "-o", "iterations=20")
     done = unweave("forget", folder / "a", "--forget", "edges:0.05", "--out", out, *chosen, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["receipt"]["solve"]["settings"] == {"scale": 300, "iterations": 20}
@@ -126,7 +126,7 @@ def test_refusals_leave_everything_as_it_was(folder: Path) -> None:
     refused(unweave("forget", run, "--forget", "edges:0.05", "--out", run), "exists already")
     refused(unweave("forget", run, "--forget", "edge:0.05", "--out", out), "cannot read 'edge:0.05'")
     refused(unweave("forget", run, "--forget", "edges:0.05", "--method", "gift", "--out", out), "unknown method 'gift'")
-    refused(unweave("forget", run, "--forget", "edges:0.05", "-o", "scale=1", "--out", out), "scale goes with")
+    refused(unweave("forget", run, "--forget", "edges:0.05", "-o", "scale=1", "--out", out), "gif-published")
     refused(unweave("forget", run, "--request", folder / "no.json", "--out", out), "cannot read")
     refused(unweave("forget", folder / "no", "--forget", "edges:0.05", "--out", out), "is not a run")
     refused(unweave("show", folder), "is not a run")

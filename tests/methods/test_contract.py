@@ -19,9 +19,9 @@ class TestGif(MethodContract):
     method = "gif"
 
 
-class TestGifByNeumann(MethodContract):
+class TestGifWithAGivenDamping(MethodContract):
     method = "gif"
-    options: ClassVar = {"graph": "original", "solver": "neumann", "scale": 200.0}
+    options: ClassVar = {"damping": 5.0}
 
 
 class TestGifContinued(MethodContract):
@@ -36,6 +36,11 @@ class TestIf(MethodContract):
 class TestGifPublished(MethodContract):
     method = "gif-published"
     options: ClassVar = {"scale": 1000.0, "iterations": 20}
+
+
+class TestGifPublishedWithDecay(MethodContract):
+    method = "gif-published"
+    options: ClassVar = {"scale": "auto", "decay": "counted", "graph": "remaining", "curvature": "gauss-newton"}
 
 
 class TestLbfgs(MethodContract):

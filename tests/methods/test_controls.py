@@ -82,10 +82,6 @@ def test_a_disturbed_retraining_is_near_the_undisturbed_one_and_repeatable() -> 
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("gif-published", {"scale": 0.0}),
-        ("gif-published", {"iterations": 0}),
-        ("gif-published", {"scale": "auto"}),
-        ("gif-published", {"iterations": 1.5}),
         ("retrain", {"disturbed": "x"}),
         ("lbfgs", {"steps": 0}),
         ("retrain", {"disturbed": -0.1}),

@@ -66,12 +66,11 @@ BOUNDED = [
     ("gif", {}),
     ("gif", {"steps": 1}),
     ("gif", {"steps": 12}),
-    ("gif", {"solver": "neumann", "iterations": 20}),
     ("gif", {"damping": 10.0}),
-    ("gif", {"curvature": "hessian", "damping": 100.0}),
     ("if", {}),
     ("lbfgs", {}),
     ("gif-published", {"iterations": 10, "scale": 5000}),
+    ("gif-published", {"iterations": 20, "scale": "auto", "decay": "counted", "curvature": "hessian"}),
 ]
 
 

@@ -147,6 +147,23 @@ class Step:
     drift: float = 1.5
     """How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
 
+    saturated: float = 0.01
+    """Mean training loss, in nats, below which a step is confirmed by how far it moves the outputs
+    (:mod:`unweave.methods.confirm`). The built-in models, trained as usual on the embedded graph and Cora, have 0.025
+    or more."""
+
+    believed: float = 0.6
+    """The least that the outputs of the training nodes may move, as a share of what the curvature predicts, and the
+    inverse of the most. GraphSAGE (64 units, no decay, Cora, training loss 3e-4), 30 small requests: the two prepared
+    answers that were clearly worse than nothing (−0.67 and −0.40) moved them by 0.26 and 0.33 of it; shortened until it
+    is 0.6, they close +0.49 and +0.53."""
+
+    shortened: float = 0.7
+    """What the length of a step is multiplied by until it can be believed."""
+
+    shortenings: int = 8
+    """How often, at most."""
+
     recording: int = 8
     """Gradients for which recording one of them as a CUDA graph pays."""
 

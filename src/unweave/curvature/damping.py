@@ -1,15 +1,15 @@
 """How much an influence step must be damped: what spectrum and training allow, and what a rehearsal then asks for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from unweave._core.tuning import TUNING
-from unweave.curvature.solvers import LowRank, Operator, minimise
-from unweave.curvature.solvers.quasi_newton import Evaluate
+from unweave.curvature.local import LocalProblem
+from unweave.curvature.solvers import LowRank, minimise
 from unweave.errors import RequestError
 from unweave.graph.draw import draw
-from unweave.objective.objective import Objective
+from unweave.objective.objective import Objective, Point
 
 __all__ = ["Damping", "least_damping", "rehearsed_damping"]
 
@@ -64,38 +64,34 @@ def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvat
         remaining = objective.without(draw(f"edges:{share}", objective.data))
     except RequestError:  # no edges, or none of them drawn
         return Damping(least)
-    value, gradient = remaining.evaluate(theta)
-    start = gradient - slope
-    if not bool(start.any()):
+    point = remaining.look(theta)
+    usual = LocalProblem(theta, point.losses.detach(), remaining.mu, slope)
+    if not bool(usual.gradient(point).any()):
         return Damping(least)
     found = []
     for raised in (TUNING.damping.raised_by**power for power in range(TUNING.damping.rehearsals)):
-        damping = least * raised
-        evaluate, inverse = _damped(remaining, theta, slope, curvature, damping)
-        end, _ = minimise(
-            evaluate,
-            theta,
-            value - float(slope @ theta),
-            start,
-            inverse,
-            evaluations=TUNING.step.damped_steps,
-            tolerance=0.0,
-        )
-        left = float((evaluate(end)[1] - damping * (end - theta)).norm()) / float(start.norm())
-        found.append(Damping(damping, raised, left))
+        left = _left(remaining, point, replace(usual, damping=least * raised), curvature)
+        found.append(Damping(least * raised, raised, left))
         if left <= TUNING.damping.left:
             break
     return min(found, key=lambda damping: damping.left)
 
 
-def _damped(
-    remaining: Objective, theta: Tensor, slope: Tensor, curvature: LowRank, damping: float
-) -> tuple[Evaluate, Operator]:
-    """The local problem L'(θ) − ⟨slope, θ⟩ + ½δ‖θ − θ0‖², and the inverse of the curvature that is known of it."""
+def _left(remaining: Objective, start: Point, local: LocalProblem, curvature: LowRank) -> float:
+    """What share of the gradient of a local problem is left after a few steps that damp it."""
+    height, pull = start.value - float(local.slope @ local.start), local.gradient(start)
 
-    def evaluate(there: Tensor) -> tuple[float, Tensor]:
-        value, gradient = remaining.evaluate(there)
-        x = there - theta
-        return value - float(slope @ there) + damping * float(x @ x) / 2, gradient - slope + damping * x
+    def evaluate(theta: Tensor) -> tuple[float, Tensor]:
+        change, gradient = local.at(remaining.look(theta))
+        return height + change, gradient
 
-    return evaluate, lambda g: curvature.solve(g, damping)
+    end, _ = minimise(
+        evaluate,
+        local.start,
+        height,
+        pull,
+        lambda g: curvature.solve(g, local.damping),
+        evaluations=TUNING.step.damped_steps,
+        tolerance=0.0,
+    )
+    return float(local.gradient(remaining.look(end)).norm()) / float(pull.norm())

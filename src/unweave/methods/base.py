@@ -1,6 +1,7 @@
 """The contract of a method: given a problem, return new parameters."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.curvature.local import LocalProblem
 from unweave.curvature.solvers import SolveReport
 from unweave.methods.problem import Problem
 from unweave.objective.losses import Loss, cross_entropy
@@ -30,8 +32,9 @@ class Outcome:
             on the remaining graph.
         refresh: Whether that refresh is wanted.
         point: L' evaluated at these parameters, where the method has done so already.
-        checked: Whether the method has checked its answer itself. The receipt warns where Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩
-            and its gradient grew all the same, and for the unchecked answer of a linear solve where one of them did.
+        checked: Whether the method has checked its answer itself. The receipt warns where the local problem that it
+            solved, or its gradient, grew all the same: for the finished model, with the running statistics it has.
+        solved: That problem, where it is not the plain one, Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
         checkpoints: States of training that go with the new parameters; ``None`` for a method that knows nothing of
@@ -49,6 +52,7 @@ class Outcome:
     refresh: bool = True
     point: Point | None = None
     checked: bool = False
+    solved: LocalProblem | None = None
     nearness: str | None = None
     warnings: tuple[str, ...] = ()
     checkpoints: tuple[Checkpoint, ...] | None = None
@@ -93,6 +97,7 @@ class Method(ABC):
         local: Whether its answer is judged by the local problem Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩. Otherwise no gradient is
             taken for the receipt, and the outcome says in words how near it is.
         rules: Groups of :class:`~unweave._core.tuning.Tuning` that decide about it; its receipts have their numbers.
+        gone: Options that it once had, each with where they went.
         bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
             (:func:`unweave.curvature.products.products`) and never calls the model on the graph itself.
     """
@@ -101,6 +106,7 @@ class Method(ABC):
     local: ClassVar[bool] = True
     bounded: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ()
+    gone: ClassVar[Mapping[str, str]] = {}
 
     def check(self) -> None:  # noqa: B027 (most need nothing)
         """Refuse, before any work, where the method was not told what it needs: how to train, above all."""

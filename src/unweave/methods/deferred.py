@@ -26,6 +26,7 @@ from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import none
 from unweave.curvature.damping import least_damping
+from unweave.curvature.local import LocalProblem
 from unweave.curvature.prepared import Pending, Prepared
 from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressError, RunError
 from unweave.graph.removal import Removal, take
@@ -35,7 +36,7 @@ from unweave.models.reach import describe
 from unweave.objective.checks import check_model
 from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective, Point
+from unweave.objective.objective import Forward, Objective
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.locality import Locality, Pull, local_pull
 from unweave.request import Request
@@ -175,7 +176,7 @@ def settle(
             "requests, and forget without deferring"
         )
     size = float(pending.pull.norm())
-    change = _local_change(start, end, ready.gradient)
+    change = LocalProblem(start.theta.detach(), start.losses, objective.mu, ready.gradient).change(end)
     residual = float((gradient - ready.gradient).norm()) / size if size else None
     worse = residual is not None and residual >= 1 and change > 0
     settled = replace(ready.moved(ready.parameters, end.value, gradient), age=ready.age).on(data, loss, forward)
@@ -190,14 +191,6 @@ def settle(
             "warnings": [BEYOND] if worse else [],
         },
     )
-
-
-def _local_change(start: Point, end: Point, slope: Tensor) -> float:
-    """By how much L'(θ) − ⟨slope, θ⟩ changed, summed node by node in double."""
-    before, after = start.theta.detach().double(), end.theta.detach().double()
-    losses = (end.losses.detach().double() - start.losses.detach().double()).sum()
-    decay = (end.objective.mu.double() * (after - before) * (after + before)).sum() / 2
-    return float(losses + decay - slope.double() @ (after - before))
 
 
 BEYOND = (

@@ -1,7 +1,7 @@
 """GIF, the graph influence function (Wu et al., WWW'23, Theorem 2), and what it is the first step of."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -14,6 +14,7 @@ from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minim
 from unweave.errors import MethodError, NoProgressError
 from unweave.graph.index import among
 from unweave.methods.base import Expected, Outcome
+from unweave.methods.confirm import confirmed, confirming_passes
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
@@ -44,9 +45,8 @@ class GIF(InfluenceStep):
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay,
             and 4 where the request pulls less than what training left;
-            elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1 the influence step
-            alone. An option of that
-            step (curvature, graph, solver, damping, scale) asks for it alone, with v as in the paper.
+            elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
+            that is given, the influence step alone; with the latter for v as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
             Without it the curvature is computed for the request, and the receipt says what that cost.
     """
@@ -69,23 +69,12 @@ class GIF(InfluenceStep):
                 f"prepared must be what unweave.prepare gives (or .prepared of unweave.polish), got "
                 f"{type(self.prepared).__name__}"
             )
-        if self.steps not in ("auto", 1) and self._of_one_step:
-            option = self._of_one_step[0]
-            raise MethodError(f"{option} belongs to one influence step and does nothing with steps > 1; leave it out")
-
-    @property
-    def _of_one_step(self) -> list[str]:
-        """Options given that ask for the paper's single step; the others only say how well to solve."""
-        mine = (f for f in fields(InfluenceStep) if f.name not in ("iterations", "tolerance"))
-        return [f.name for f in mine if getattr(self, f.name) != f.default]
-
-    def _kept(self, problem: Problem) -> float:
-        """The share of ∇L0(θ0) that Q takes off."""
-        return 1.0 if self._of_one_step else _share(problem)
+        if self.steps not in ("auto", 1) and self.damping is not None:
+            raise MethodError("damping belongs to one influence step and does nothing with steps > 1; leave it out")
 
     def vector(self, problem: Problem) -> Tensor:
         """∇ΔL(θ0), or −∇Q(θ0) where the method sets itself; at a minimum they are the same."""
-        return problem.forgotten_gradient if self._of_one_step else _pull(problem)
+        return _pull(problem) if self.damping is None else problem.forgotten_gradient
 
     def judge(self, problem: Problem, step: Step) -> Verdict:
         """Q must fall by a quarter of what was promised, the outputs go no farther than predicted.
@@ -93,51 +82,53 @@ class GIF(InfluenceStep):
         Its gradient should not grow; along negative curvature it grows however short the step, so that alone is no
         reason to refuse.
         """
-        point = problem.remaining.at(problem.theta + step.x)
-        kept = self._kept(problem)
-        if not keeps_promise(problem, step, problem.local_change(point, kept), problem.function_change(point)):
+        local, point = problem.local(_share(problem)), problem.remaining.at(problem.theta + step.x)
+        if not keeps_promise(problem, step, point, local.change(point)):
             return Verdict.BAD
-        grows = float(problem.local_gradient(point, kept).norm()) > float(self.vector(problem).norm())
+        grows = float(local.gradient(point).norm()) > float(self.vector(problem).norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
     def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
         """Go on minimising Q + ½δ‖θ − θ0‖² from where the influence step led, by gradients alone."""
-        warnings = _regime(problem, step.damping / step.least)
-        if self.steps == 1 or self._of_one_step:
-            return problem.theta + step.x, {"steps": 1, "evaluations": 1 + step.tries}, warnings
-        curvature, kept = step.space.low_rank(), self._kept(problem)
+        theta, details = problem.theta + step.x, {"steps": 1, "evaluations": 1 + step.tries}
+        if self.steps != 1:
+            local, curvature = problem.local(_share(problem), step.damping), step.space.low_rank()
+            value, gradient = local.at(problem.remaining.at(theta))
+            theta, found = minimise(
+                lambda theta: local.at(problem.remaining.at(theta)),
+                theta,
+                value,
+                gradient,
+                lambda g: curvature.solve(g, step.damping),
+                evaluations=self._corrections,
+                tolerance=TUNING.step.enough * float(self.vector(problem).norm()),
+                lowest=TUNING.step.drift * step.promised,
+            )
+            details = {"steps": 1 + found.steps, "evaluations": 2 + step.tries + found.evaluations}
+        theta, shortened, doubts = confirmed(problem, theta, None)
+        return theta, details | shortened, (*_regime(problem, step.damping / step.least), *doubts)
 
-        def evaluate(theta: Tensor) -> tuple[float, Tensor]:
-            point = problem.remaining.at(theta)
-            x = theta - problem.theta
-            value = problem.local_change(point, kept) + step.damping * float(x @ x) / 2
-            return value, problem.local_gradient(point, kept) + step.damping * x
-
-        theta = problem.theta + step.x
-        value, gradient = evaluate(theta)
-        theta, found = minimise(
-            evaluate,
-            theta,
-            value,
-            gradient,
-            lambda g: curvature.solve(g, step.damping),
-            evaluations=TUNING.step.corrections if self.steps == "auto" else self.steps - 1,
-            tolerance=TUNING.step.enough * float(self.vector(problem).norm()),
-            lowest=TUNING.step.drift * step.promised,
-        )
-        details = {"steps": 1 + found.steps, "evaluations": 2 + step.tries + found.evaluations}
-        return theta, details, warnings
+    @property
+    def _corrections(self) -> int:
+        """Gradients that follow the influence step."""
+        return TUNING.step.corrections if self.steps == "auto" else self.steps - 1
 
     def forget(self, problem: Problem) -> Outcome:
         """Restart the minimisation on the remaining graph, or take one influence step and refine it."""
         ready = self._serving(problem)
         if ready is None:
             return super().forget(problem)
-        when = ready.when
         damping = None if ready.at_minimum else ready.damping
-        outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, when)
+        outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, ready.when)
         if damping is not None:
-            outcome = replace(outcome, warnings=(*_regime(problem, ready.raised, ready.left), *outcome.warnings))
+            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point)
+            outcome = replace(
+                outcome,
+                theta=theta,
+                point=None if shortened else outcome.point,
+                details=outcome.details | shortened,
+                warnings=(*_regime(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
+            )
         worn = ready.worn(problem.original.stored_edges, problem.original.nodes.numel())
         if worn <= TUNING.minimum.worn:
             return outcome
@@ -147,23 +138,21 @@ class GIF(InfluenceStep):
     def expect(self, problem: Problem) -> Expected:
         """A gradient a step from a prepared state; without one at most what the longer of two ways would take."""
         ready, recorded = self._serving(problem), 2 * LOOKS if problem.meter.device.type == "cuda" else 0
+        first, confirming = TUNING.search.first, confirming_passes(problem)
         if ready is not None:
-            most = self._most(problem, damped=not ready.at_minimum)
-            how = "a restart of the minimisation" if ready.at_minimum else "one damped influence step and corrections"
-            return Expected(
-                f"{how}, with the prepared curvature", 2, recorded + 2 * max(most, TUNING.search.first), settled=True
-            )
+            most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
+            if ready.at_minimum:
+                return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
+            how = "one damped influence step and corrections, with the prepared curvature"
+            return Expected(how, 2, most + confirming, settled=True)
         known = super().expect(problem)
-        if known.most is None or self.steps == 1 or self._of_one_step or not bool(problem.forgotten_gradient.any()):
+        if known.most is None or self.damping is not None or not bool(problem.forgotten_gradient.any()):
             return known
-        corrections = 2 + 2 * max(
-            TUNING.step.corrections if self.steps == "auto" else self.steps - 1, TUNING.search.first
-        )
-        restart = (
-            recorded
-            + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
-            + 2 * max(self._most(problem, damped=False), TUNING.search.first)
-        )
+        if self.steps == 1:
+            return replace(known, most=known.most + confirming)
+        corrections = 2 + 2 * max(self._corrections, first) + confirming
+        restart = recorded + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
+        restart += 2 * max(self._most(problem, damped=False), first)
         further = OPERATOR + 2 * TUNING.spectrum.bend_products + max(corrections, restart)
         how = "one influence step and corrections, or at a minimum a restart with curvature computed for this request"
         return replace(known, how=how, most=known.most + further, settled=True)
@@ -178,7 +167,7 @@ class GIF(InfluenceStep):
                 f"prepared= belongs to another objective ({ready.objective:.6g}, here {now:.6g}): the same graph, loss "
                 "and weight_decay must be given as when it was prepared"
             )
-        serves = ready is not None and (ready.at_minimum or ready.damping > 0) and not self._of_one_step
+        serves = ready is not None and (ready.at_minimum or ready.damping > 0) and self.damping is None
         return ready if serves and bool(problem.forgotten_gradient.any()) else None
 
     def _most(self, problem: Problem, *, damped: bool) -> int:
@@ -192,9 +181,9 @@ class GIF(InfluenceStep):
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
     ) -> Outcome:
         """Find out whether training ended at a minimum, where nobody has said so."""
-        asked = self.steps == 1 or bool(self._of_one_step)
-        if asked or not self._at_minimum(problem, space):
-            return super().proceed(problem, operator, v, space, details)
+        if self.steps == 1 or not self._at_minimum(problem, space):
+            outcome = super().proceed(problem, operator, v, space, details)
+            return replace(outcome, solved=problem.local(_share(problem)))
         passes = problem.meter.passes
         curvature = low_rank(operator, problem.theta)
         spent = problem.meter.passes - passes + 2 * space.products
@@ -210,8 +199,8 @@ class GIF(InfluenceStep):
 
         At a minimum, where no damping is given, they are steps on L'; elsewhere on Q + ½δ‖θ − θ0‖².
         """
-        kept, delta = (0.0, 0.0) if damping is None else (_share(problem), damping)
-        start = problem.remaining_gradient - kept * problem.original_gradient
+        local = problem.local(0.0) if damping is None else problem.local(_share(problem), damping)
+        start = problem.remaining_gradient - local.slope
         size = float(start.norm())
         if damping is None:
             enough = max(TUNING.step.enough * size, float(problem.original_gradient.norm()))
@@ -225,18 +214,18 @@ class GIF(InfluenceStep):
         best: list[tuple[float, Tensor, Point]] = []
 
         def evaluate(theta: Tensor) -> tuple[float, Tensor]:
-            point, x = problem.remaining.look(theta), theta - problem.theta
-            value = problem.remaining_value + problem.local_change(point, kept) + delta * float(x @ x) / 2
-            if not best or value <= best[0][0]:
-                best[:] = [(value, theta, point)]
-            return value, problem.local_gradient(point, kept) + delta * x
+            point = problem.remaining.look(theta)
+            change, gradient = local.at(point)
+            if not best or change <= best[0][0]:
+                best[:] = [(change, theta, point)]
+            return problem.remaining_value + change, gradient
 
         theta, found = minimise(
             evaluate,
             problem.theta,
             problem.remaining_value,
             start,
-            lambda g: curvature.solve(g, delta),
+            lambda g: curvature.solve(g, local.damping),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
         )
@@ -251,16 +240,21 @@ class GIF(InfluenceStep):
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
-        warnings: tuple[str, ...] = ()
-        if found.gradient_norm > size:
-            what = "the objective" if damping is None else "the local objective Q"
-            warnings += (
-                f"{found.evaluations} gradients lowered {what} but left a larger gradient than they found "
-                "(see details); ask for more steps, or use method='retrain'",
-            )
         point = best[0][2] if best[0][1] is theta else None
-        bent = (found.smallest_curvature, found.gradient_norm) if damping is None else None
-        return Outcome(theta, details=details, warnings=warnings, checked=True, point=point, bent=bent)
+        if damping is not None:
+            return Outcome(theta, details=details, checked=True, point=point, solved=local)
+        warning = (
+            f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found (see "
+            "details); ask for more steps, or use method='retrain'"
+        )
+        return Outcome(
+            theta,
+            details=details,
+            warnings=(warning,) if found.gradient_norm > size else (),
+            checked=True,
+            point=point,
+            bent=(found.smallest_curvature, found.gradient_norm),
+        )
 
 
 def _share(problem: Problem) -> float:

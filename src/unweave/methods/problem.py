@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave._core.memory import check_memory
+from unweave.curvature.local import LocalProblem
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, ModelError, RequestError
 from unweave.graph.region import Region, influenced_region
@@ -88,7 +89,7 @@ class Problem:
 
     def release(self, *, gradients: bool) -> None:
         """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
-        _ = self.original_value, self.remaining_value, self._remaining_losses, self._remaining_outputs
+        _ = self.original_value, self.remaining_value, self.remaining_losses, self.remaining_outputs
         _ = self.forgotten_gradient if gradients else None
         for name in ("at_original", "at_remaining"):
             self.__dict__.pop(name, None)
@@ -136,56 +137,53 @@ class Problem:
         return v if float(v.norm()) > rounding else torch.zeros_like(v)
 
     @cached_property
-    def _original_losses(self) -> Tensor:
+    def original_losses(self) -> Tensor:
+        """The loss of each training node on the old graph, at θ0."""
         return self.at_original.losses.detach()
 
     @cached_property
-    def _original_outputs(self) -> Tensor:
+    def original_outputs(self) -> Tensor:
+        """Outputs on the old graph at θ0."""
         outputs: Tensor = self.at_original.outputs.detach()
         return outputs
 
     @cached_property
-    def _remaining_losses(self) -> Tensor:
+    def remaining_losses(self) -> Tensor:
+        """The loss of each training node that remains, on the remaining graph at θ0."""
         return self.at_remaining.losses.detach()
 
     @cached_property
-    def _remaining_outputs(self) -> Tensor:
+    def remaining_outputs(self) -> Tensor:
+        """Outputs on the remaining graph at θ0."""
         outputs: Tensor = self.at_remaining.outputs.detach()
         return outputs
 
-    def local_gradient(self, point: Point, kept: float = 1.0) -> Tensor:
-        """∇Q at a point of L', with Q(θ) = L'(θ) − kept·⟨∇L0(θ0), θ⟩: what an influence step sends to zero."""
-        gradient: Tensor = point.gradient() - kept * self.original_gradient
-        return gradient
-
-    def local_change(self, point: Point, kept: float = 1.0) -> float:
-        """Q(θ) − Q(θ0) at a point of L', summed node by node in double, so that small requests survive rounding."""
-        theta = point.theta.detach()
-        losses = (point.losses.detach().double() - self._remaining_losses.double()).sum()
-        slope = self.remaining.mu * (theta + self.theta) / 2 - kept * self.original_gradient
-        return float(losses + torch.sum((theta - self.theta) * slope, dtype=torch.float64))
-
-    def change_without(self, touched: Tensor, theta: Tensor) -> tuple[float, float | None]:
-        """What θ does to the old graph's objective without the loss of some nodes, and to the outputs there.
-
-        The objective is Σ ℓ over the other training nodes on G, with the weight decay of L', less ⟨∇L0(θ0), θ⟩: the
-        local problem of a method that treats the touched nodes as deleted and knows nothing of their neighbours.
-        """
-        point, rest = self.original.at(theta), ~touched[self.original.nodes]
-        start, end = self.theta.double(), theta.double()
-        losses = (point.losses.detach().double() - self._original_losses.double())[rest].sum()
-        decay = (self.remaining.mu.double() * (end - start) * (end + start)).sum() / 2
-        change = float(losses + decay - self.original_gradient.double() @ (end - start))
-        known = self.original.loss.classes
-        return change, _divergence(self._original_outputs, point.outputs) if known else None
+    def local(self, kept: float = 1.0, damping: float = 0.0) -> LocalProblem:
+        """Q(θ) + ½δ‖θ − θ0‖² with Q(θ) = L'(θ) − kept·⟨∇L0(θ0), θ⟩: what an influence step solves."""
+        return LocalProblem(
+            self.theta, self.remaining_losses, self.remaining.mu, kept * self.original_gradient, damping
+        )
 
     def function_change(self, point: Point) -> float | None:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
         if not self.remaining.loss.classes:
             return None
-        kept = torch.ones(self._remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
+        kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
         kept[self.removal.nodes] = False
-        return _divergence(self._remaining_outputs[kept], point.outputs[kept])
+        return _divergence(self.remaining_outputs[kept], point.outputs[kept])
+
+    def training_change(self, point: Point) -> float | None:
+        """The same mean over the training nodes alone, of the objective that the point belongs to.
+
+        It is what the curvature of that objective predicts: for class probabilities the Gauss-Newton matrix of the
+        training nodes is their Fisher information. Nodes that were not trained on may move much farther, the more so
+        the better the training nodes are fitted.
+        """
+        if not point.objective.loss.classes:
+            return None
+        nodes = point.objective.nodes
+        before = self.original_outputs if point.objective is self.original else self.remaining_outputs
+        return _divergence(before[nodes], point.outputs[nodes])
 
 
 def _divergence(before: Tensor, after: Tensor) -> float:

@@ -58,8 +58,9 @@ def make(method: str | Method, options: dict[str, Any], recipe: Recipe | None = 
     known = [f.name for f in fields(cls)]
     unknown = sorted(set(options) - set(known))
     if unknown:
-        takes = ", ".join(known) or "no options"
-        raise MethodError(f"method {method!r} does not take {unknown[0]!r}; it takes {takes}")
+        takes, moved = ", ".join(known) or "no options", cls.gone.get(unknown[0])
+        more = f" any more: {moved}; {method!r} takes" if moved else "; it takes"
+        raise MethodError(f"method {method!r} does not take {unknown[0]!r}{more} {takes}")
     return cls(**options) if recipe is None else cls.from_recipe(recipe, **options)
 
 

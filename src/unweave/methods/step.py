@@ -1,6 +1,7 @@
 """One influence step, θ̂ = θ0 + (H + δI)⁻¹ v: what GIF and IF share. They differ in v and in how they judge it."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Literal
@@ -10,21 +11,14 @@ from torch import Tensor
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
 from unweave.curvature.damping import least_damping
-from unweave.curvature.products import CURVATURES, products
-from unweave.curvature.solvers import (
-    Krylov,
-    Operator,
-    SolveReport,
-    conjugate_gradients,
-    krylov,
-    largest_eigenvalue,
-    neumann,
-)
+from unweave.curvature.products import Curvature, products
+from unweave.curvature.solvers import Krylov, Operator, SolveReport, conjugate_gradients, krylov
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import ASK, Problem
+from unweave.objective.objective import Point
 
-__all__ = ["InfluenceStep", "Step", "Verdict", "keeps_promise"]
+__all__ = ["InfluenceStep", "Step", "Verdict", "check_number", "keeps_promise", "prepare_products", "spare_passes"]
 
 OPERATOR = 8
 """Passes that v and the curvature take at most before the first product."""
@@ -63,58 +57,32 @@ class Step:
 
 @dataclass(frozen=True)
 class InfluenceStep(Method):
-    """Options of the influence step.
+    """Options of the influence step. Its curvature is the Gauss-Newton matrix, which is never negative.
 
     Attributes:
-        curvature: ``"gauss-newton"`` (positive, the default) or ``"hessian"`` (the paper's).
-        graph: Where the curvature is taken: the ``"remaining"`` graph (better) or the ``"original"`` (the paper's).
-        solver: ``"cg"``, conjugate gradients, or ``"neumann"``, the paper's recursion. By default the step is solved
-            for in one Krylov space, whose products serve every damping that is tried.
-        iterations: At most 60 products by default, at most 200 with cg, exactly 100 with neumann.
-        damping: Added to the curvature. By default the least that the spectrum and the way training stopped allow,
-            and for GIF more, as often as the step does not keep what it promised. One that is given is kept.
+        damping: Added to the curvature. By default the least that the spectrum and the way training stopped allow, and
+            more as often as the step does not keep what it promised. One that is given is kept.
+        iterations: At most 60 products, or 200 with a given damping.
         tolerance: Relative residual to reach; 1e-4 with a given damping, 1e-2 otherwise.
-        scale: neumann only. 1/λ of the paper; by default, ``"auto"``, the largest eigenvalue, with which the recursion
-            converges wherever it can (it needs more than half of that, and no negative eigenvalue).
     """
 
     at_rest: ClassVar[str]
     rules: ClassVar[tuple[str, ...]] = ("damping", "step")
     checks: ClassVar[bool] = False
     bounded: ClassVar[bool] = True
-    curvature: Literal["gauss-newton", "hessian"] = "gauss-newton"
-    graph: Literal["remaining", "original"] = "remaining"
-    solver: Literal["cg", "neumann"] | None = None
-    iterations: int | None = None
+    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("solver", "scale", "curvature", "graph"),
+        "the paper's recursion, its scale, its Hessian and its graph are options of method 'gif-published'",
+    )
+    graph: ClassVar[Literal["remaining", "original"]] = "remaining"
     damping: float | None = None
+    iterations: int | None = None
     tolerance: float | None = None
-    scale: float | Literal["auto"] | None = None
 
     def __post_init__(self) -> None:
-        choices = {
-            "curvature": tuple(CURVATURES),
-            "graph": ("remaining", "original"),
-            "solver": (None, "cg", "neumann"),
-        }
-        for option, allowed in choices.items():
-            if getattr(self, option) not in allowed:
-                names = ", ".join(a for a in allowed if a)
-                raise MethodError(f"{option} must be one of {names}, got {getattr(self, option)!r}")
-        if self.scale is not None and self.solver != "neumann":
-            raise MethodError("scale goes with solver='neumann' and does nothing otherwise; leave it out")
-        if self.solver == "cg" and self.damping is None:
-            raise MethodError("solver='cg' needs damping=…; leave solver out to have the damping found")
-        for option in ("damping", "tolerance") if self.solver == "neumann" else ():
-            if getattr(self, option) is not None:
-                raise MethodError(f"{option} does nothing with solver='neumann'; leave it out")
-        for option in ("iterations", "damping", "tolerance", "scale"):
-            value = getattr(self, option)
-            if value is None or (option == "scale" and value == "auto"):
-                continue
-            number = isinstance(value, int if option == "iterations" else int | float) and value < float("inf")
-            if not (number and (value > 0 or (value == 0 and option == "damping"))):
-                kind = "whole number" if option == "iterations" else "number"
-                raise MethodError(f"{option} must be a positive {kind}, got {value!r}")
+        check_number("damping", self.damping, zero=True)
+        check_number("iterations", self.iterations, whole=True)
+        check_number("tolerance", self.tolerance)
         if self.tolerance is not None and self.tolerance >= 1:
             raise MethodError(f"tolerance must be below 1, got {self.tolerance}: no step at all would satisfy it")
 
@@ -133,61 +101,39 @@ class InfluenceStep(Method):
     def forget(self, problem: Problem) -> Outcome:
         """Solve for the step and take it."""
         v = self.vector(problem)
-        details: dict[str, Any] = {"curvature": self.curvature, "curvature_on": f"{self.graph} graph"}
+        details: dict[str, Any] = {"curvature": "gauss-newton", "curvature_on": f"{self.graph} graph"}
         if not bool(v.any()):
             return Outcome(problem.theta.clone(), details=details, warnings=(self.at_rest,))
-        at = problem.at_remaining if self.graph == "remaining" else problem.at_original
-        operator = products(self.curvature, at)
-        recorded = operator.record()
-        if problem.meter.device.type == "cuda":
-            details["recorded"] = recorded
-        if self.solver == "neumann":
-            x, report = neumann(operator, v, scale=self._scale(operator, v), iterations=self.iterations or 100)
-        elif self.damping is not None:
-            x, report = conjugate_gradients(
-                operator,
-                v,
-                damping=self.damping,
-                tolerance=self.tolerance or TUNING.step.given_tolerance,
-                iterations=self.iterations or TUNING.step.given_iterations,
-            )
-        else:
+        operator, recorded = prepare_products(problem, "gauss-newton", self.graph)
+        details |= recorded
+        if self.damping is None:
             return self.proceed(problem, operator, v, self.space(problem, operator, v), details)
+        x, report = conjugate_gradients(
+            operator,
+            v,
+            damping=self.damping,
+            tolerance=self.tolerance or TUNING.step.given_tolerance,
+            iterations=self.iterations or TUNING.step.given_iterations,
+        )
         return Outcome(problem.theta + x, solve=report, details=details, warnings=report.warnings)
 
     def expect(self, problem: Problem) -> Expected:
         """As many products as the solver is allowed; fewer where the step is solved for before."""
-        spare = OPERATOR + (2 * LOOKS + OPERATOR if problem.meter.device.type == "cuda" else 0)
-        if self.solver == "neumann":
-            products = (
-                (self.iterations or 100) + 1 + (TUNING.baselines.scale_products if self.scale in (None, "auto") else 0)
-            )
-            return Expected("one influence step by the paper's recursion", 0, spare + 2 * products)
+        spare = spare_passes(problem)
         if self.damping is not None:
             products = 2 * (self.iterations or TUNING.step.given_iterations) + 1
             return Expected("one influence step by conjugate gradients", 0, spare + 2 * products)
         products = (self.iterations or TUNING.step.products) + 1
         return Expected("one influence step", 0, spare + 2 * (products + TUNING.damping.tries))
 
-    def _scale(self, operator: Operator, v: Tensor) -> float:
-        if isinstance(self.scale, int | float):
-            return float(self.scale)
-        top = largest_eigenvalue(operator, v, steps=TUNING.baselines.scale_products)
-        if top > 0:
-            return top
-        raise NoProgressError(
-            f"the curvature has no positive eigenvalue (largest met: {top:.3g}), so the recursion has no scale; is the "
-            "loss linear? Use method='finetune' or 'retrain'"
-        )
-
     def space(self, problem: Problem, operator: Operator, v: Tensor) -> Krylov:
         """The products that solve the step for every damping that may be tried."""
-        tolerance, products = self.tolerance or TUNING.step.tolerance, self.iterations or TUNING.step.products
+        tolerance = self.tolerance or TUNING.step.tolerance
 
         def enough(space: Krylov) -> bool:
             return space.solve(v, least_damping(space.values, problem.theta, problem.original_gradient))[1] <= tolerance
 
-        return krylov(operator, v, products=products, enough=enough)
+        return krylov(operator, v, products=self.iterations or TUNING.step.products, enough=enough)
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -235,19 +181,41 @@ class InfluenceStep(Method):
         )
 
 
-def keeps_promise(problem: Problem, step: Step, change: float, moved: float | None) -> bool:
+def check_number(option: str, value: object, *, whole: bool = False, zero: bool = False) -> None:
+    """Refuse an option that is given and no positive number."""
+    if value is None:
+        return
+    number = isinstance(value, int if whole else int | float) and value < float("inf")
+    if not (number and (value > 0 or (zero and value == 0))):  # type: ignore[operator]
+        raise MethodError(f"{option} must be a positive {'whole number' if whole else 'number'}, got {value!r}")
+
+
+def prepare_products(problem: Problem, kind: str, graph: str) -> tuple[Curvature, dict[str, Any]]:
+    """Products with the curvature of a kind at θ0 on one of the graphs, and what a receipt made on a GPU says of it."""
+    operator = products(kind, problem.at_remaining if graph == "remaining" else problem.at_original)
+    recorded = operator.record()
+    return operator, {"recorded": recorded} if problem.meter.device.type == "cuda" else {}
+
+
+def spare_passes(problem: Problem) -> int:
+    """Passes that a step takes at most beside its products."""
+    return OPERATOR + (2 * LOOKS + OPERATOR if problem.meter.device.type == "cuda" else 0)
+
+
+def keeps_promise(problem: Problem, step: Step, point: Point, change: float) -> bool:
     """Whether a step that was tried did what its quadratic model said.
 
     Args:
         problem: What it is a step of.
         step: The step.
-        change: By how much it changed its objective.
-        moved: By how much it moved the outputs (mean KL), where that is known.
+        point: Where it leads, of the objective whose curvature it was made with.
+        change: By how much it changed its local problem.
     """
-    # For cross-entropy the Gauss-Newton matrix is the Fisher information, so it predicts the mean KL.
-    fisher = problem.remaining.loss.fisher
-    decay = float((problem.remaining.mu * step.x) @ step.x)
-    predicted = max(step.bend - decay, 0.0) / 2 / problem.remaining.mass
-    return change <= TUNING.damping.kept * step.promised and (
-        not fisher or moved is None or moved <= TUNING.damping.stretch * predicted
-    )
+    if change > TUNING.damping.kept * step.promised:
+        return False
+    # For cross-entropy the Gauss-Newton matrix is the Fisher information of the training nodes, so it predicts their
+    # mean KL; of other nodes it knows nothing.
+    here, moved = point.objective, problem.training_change(point)
+    decay = float((here.mu * step.x) @ step.x)
+    predicted = max(step.bend - decay, 0.0) / 2 / here.mass
+    return moved is None or not here.loss.fisher or moved <= TUNING.damping.stretch * predicted

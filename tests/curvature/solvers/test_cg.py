@@ -35,7 +35,7 @@ def test_damping_is_added() -> None:
 
 def test_negative_curvature_is_an_error_that_says_what_to_do() -> None:
     h = matrix([-3, 1, 1, 2, 3])
-    with pytest.raises(NegativeCurvatureError, match="gauss-newton"):
+    with pytest.raises(NegativeCurvatureError, match="Gauss-Newton"):
         conjugate_gradients(lambda u: h @ u, V)
     x, _ = conjugate_gradients(lambda u: h @ u, V, damping=3.5, tolerance=1e-10)
     torch.testing.assert_close(x, torch.linalg.solve(h + 3.5 * torch.eye(5, dtype=torch.float64), V))

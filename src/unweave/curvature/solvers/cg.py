@@ -56,7 +56,7 @@ def conjugate_gradients(
         if bend <= 0:
             raise NegativeCurvatureError(
                 f"met curvature {quotient:.3g} ≤ 0 at iteration {done + 1} with damping {damping:.3g}; use "
-                f"curvature='gauss-newton', or damping above {damping - quotient:.3g}"
+                f"the Gauss-Newton matrix, or damping above {damping - quotient:.3g}"
             )
         quotients.append(quotient - damping)
         old = residual @ residual

@@ -56,7 +56,7 @@ def neumann(operator: Operator, v: Tensor, *, scale: float, iterations: int = 10
     if achieved > 0.1:
         warnings.append(
             f"the recursion left a relative residual of {achieved:.2g} after {iterations} iterations; "
-            "use more iterations, a smaller scale, or solver='cg'"
+            "use more iterations or a smaller scale, or method='gif'"
         )
     if min(quotients, default=1.0) <= 0:
         warnings.append(f"the recursion met negative curvature ({min(quotients):.3g}) and was stopped before it grew")
@@ -81,7 +81,7 @@ def _divergence(
     if finite and finite[-1] <= 0:
         return NegativeCurvatureError(
             f"{start}, along a direction of curvature {finite[-1]:.3g} ≤ 0, which no scale can mend; "
-            "use curvature='gauss-newton', or solver='cg' with damping"
+            "use curvature='gauss-newton' (with decay='counted'), or method='gif'"
         )
     advice = (
         f"the largest curvature met is {max(finite):.3g}: use scale above {max(finite):.3g}"

@@ -34,9 +34,9 @@ STEPS = {
 SCALED = {
     "leaky": "leaky(scale={})",
     "gif-published": "gif-published(scale={})",
-    "decay": "gif(curvature=hessian, graph=original, solver=neumann, scale={})",
-    "remaining": "gif(curvature=hessian, solver=neumann, scale={})",
-    "gauss-newton": "gif(solver=neumann, scale={})",
+    "decay": "gif-published(decay=counted, scale={})",
+    "remaining": "gif-published(decay=counted, graph=remaining, scale={})",
+    "gauss-newton": "gif-published(decay=counted, graph=remaining, curvature=gauss-newton, scale={})",
 }
 
 

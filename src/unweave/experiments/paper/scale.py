@@ -13,7 +13,7 @@ __all__ = ["EXPERIMENT"]
 
 SCALES = (100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 AUTO = "scale=auto"
-AUTO_SPEC = "gif(curvature=hessian, graph=original, solver=neumann, scale=auto)"
+AUTO_SPEC = "gif-published(decay=counted, scale=auto)"
 MODELS = ("gcn", "gat")
 DATA = ("cora", "citeseer")
 FORGET = "edges:0.05"

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from unweave.curvature.local import LocalProblem
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
 from unweave.methods.step import InfluenceStep, Step, Verdict, keeps_promise
@@ -23,7 +24,7 @@ class IF(InfluenceStep):
     """
 
     name: ClassVar[str] = "if"
-    graph: Literal["remaining", "original"] = "original"
+    graph: ClassVar[Literal["remaining", "original"]] = "original"
     at_rest: ClassVar[str] = "no training node is touched directly, so IF leaves the parameters as they are"
 
     def vector(self, problem: Problem) -> Tensor:
@@ -32,6 +33,14 @@ class IF(InfluenceStep):
         return loss + (problem.original.mu - problem.remaining.mu) * problem.theta
 
     def judge(self, problem: Problem, step: Step) -> Verdict:
-        """The objective that IF believes in, without the touched nodes, must fall as promised."""
-        change, moved = problem.change_without(problem.removal.touched, problem.theta + step.x)
-        return Verdict.GOOD if keeps_promise(problem, step, change, moved) else Verdict.BAD
+        """What IF believes in must fall as promised: the objective on the old graph without the touched nodes' loss."""
+        here = problem.original
+        local = LocalProblem(
+            problem.theta,
+            problem.original_losses,
+            problem.remaining.mu,
+            problem.original_gradient,
+            counted=~problem.removal.touched[here.nodes],
+        )
+        point = here.at(problem.theta + step.x)
+        return Verdict.GOOD if keeps_promise(problem, step, point, local.change(point)) else Verdict.BAD

@@ -206,7 +206,7 @@ class Auto(Method):
             return "", evidence
         size = float(problem.forgotten_gradient.norm())
         if size > 0:
-            evidence["residual"] = float(problem.local_gradient(point).norm()) / size
+            evidence["residual"] = float(problem.local().gradient(point).norm()) / size
         if self._at_minimum and self.prepared is not None:
             evidence["stationarity"] = self._stationarity(point)
         # At a minimum a small request pulls less than what training left, so that its own residual tells nothing.

@@ -1,0 +1,141 @@
+"""Models that fit their training nodes almost perfectly: no step is refused for what other nodes do, none is silent."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GraphSAGE
+
+import unweave as uw
+from unweave._core.cost import Meter
+from unweave._core.tuning import tuned
+from unweave.curvature.products import products
+from unweave.methods.problem import Problem, pose
+from unweave.objective.objective import call, flatten
+from unweave.objective.scores import gap, log_probabilities
+from unweave.testing import small_graph
+
+
+def fitted(data: Data) -> nn.Module:
+    """Trained without weight decay until nothing is left of the loss."""
+    torch.manual_seed(0)
+    model = GraphSAGE(16, 32, 2, 3)
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(150):
+        optimiser.zero_grad()
+        F.cross_entropy(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return small_graph(nodes=90, features=16)
+
+
+@pytest.fixture(scope="module")
+def model(data: Data) -> nn.Module:
+    return fitted(data)
+
+
+@pytest.fixture(scope="module")
+def state(model: nn.Module, data: Data) -> uw.Prepared:
+    return uw.prepare(model, data, weight_decay=0.0)
+
+
+def one_node(data: Data, number: int) -> uw.Request:
+    return uw.Request(nodes=[int(data.train_mask.nonzero()[number])])
+
+
+def posed(model: nn.Module, data: Data, request: uw.Request) -> Problem:
+    where = Meter(torch.device("cpu"))
+    how = {"loss": uw.losses.cross_entropy, "forward": call, "meter": where}
+    return pose(model, data, request, weight_decay=0.0, **how)[0]  # type: ignore[arg-type]
+
+
+def test_the_curvature_of_the_training_nodes_predicts_how_far_they_move_and_no_other(
+    model: nn.Module, data: Data
+) -> None:
+    """The shorter the step the truer, for the training nodes; the mean of all nodes is many times as far."""
+    problem = posed(model, data, one_node(data, 0))
+    x = 1e-3 * problem.forgotten_gradient / problem.forgotten_gradient.norm()
+    predicted = float(products("gauss-newton", problem.at_remaining)(x) @ x) / 2 / problem.remaining.nodes.numel()
+    point = problem.remaining.at(problem.theta + x)
+    assert problem.training_change(point) == pytest.approx(predicted, rel=0.05)
+    everyone = problem.function_change(point)
+    assert everyone is not None
+    assert everyone > 4 * predicted
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_step_is_not_refused_because_nodes_that_were_not_trained_on_move_farther(
+    model: nn.Module, data: Data, number: int
+) -> None:
+    """Each of these was refused: "no step of any length lowers the local objective", which was not true."""
+    receipt = uw.unlearn(model, data, one_node(data, number), weight_decay=0.0).receipt
+    assert receipt.objective["local_change"] < 0
+    assert receipt.residual_influence is not None
+    assert receipt.residual_influence < 1
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_receipt_of_an_overfitted_model_never_keeps_silent(
+    model: nn.Module, data: Data, state: uw.Prepared, prepared: bool
+) -> None:
+    given = {"prepared": state} if prepared else {}
+    receipt = uw.unlearn(model, data, one_node(data, 5), weight_decay=0.0, **given).receipt
+    assert any("cannot be confirmed" in warning and "mean loss" in warning for warning in receipt.warnings)
+
+
+def test_a_step_beyond_what_the_curvature_tells_is_shortened(model: nn.Module, data: Data, state: uw.Prepared) -> None:
+    """The whole step was worse than nothing, four times over, with a residual of 0.06 and without a warning."""
+    request = one_node(data, 5)
+    done = uw.unlearn(model, data, request, weight_decay=0.0, prepared=state)
+    with tuned(step={"saturated": 0.0}):
+        whole = uw.unlearn(model, data, request, weight_decay=0.0, prepared=state)
+    start = flatten(model)
+    share = done.receipt.details["shortened_to"]
+    assert 0 < share < 0.5
+    step, full = flatten(done.model) - start, flatten(whole.model) - start
+    torch.testing.assert_close(step, float(step.norm() / full.norm()) * full, rtol=1e-3, atol=1e-6)
+    assert any(f"shortened to {share:.2g}" in warning for warning in done.receipt.warnings)
+    target = log_probabilities(fitted(done.data), done.data)
+    kept = torch.ones(90, dtype=torch.bool)
+    kept[list(request.nodes)] = False
+    short, long, nothing = (
+        gap(target, log_probabilities(m, done.data), kept) for m in (done.model, whole.model, model)
+    )
+    assert long > 2 * nothing
+    assert short < 1.5 * nothing
+
+
+def test_an_ordinary_model_pays_nothing_for_it(data: Data) -> None:
+    run = uw.train(uw.models.GCN(16, 3, hidden=4), data, epochs=30, weight_decay=1e-3).prepare()
+    receipt = run.forget(one_node(data, 0)).receipts[-1]
+    with tuned(step={"saturated": 0.0}):
+        same = run.forget(one_node(data, 0)).receipts[-1]
+    assert receipt.passes == same.passes
+    assert receipt.warnings == same.warnings
+
+
+class Normed(nn.Module):
+    """A model whose running statistics are taken anew after every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        around = x.index_add(0, edge_index[1], x[edge_index[0]]) / 8
+        hidden: torch.Tensor = self.b(torch.relu(self.norm(self.a(around))))
+        return hidden
+
+
+def test_where_running_statistics_undo_a_step_the_receipt_says_so(data: Data) -> None:
+    """The step was checked with the old statistics, the model is used with new ones."""
+    run = uw.train(Normed(), data, epochs=60, weight_decay=1e-3)
+    done = uw.unlearn(run.model, data, one_node(data, 3), weight_decay=1e-3)
+    assert done.receipt.residual_influence is not None
+    assert done.receipt.residual_influence > 1
+    assert any("running statistics were taken anew" in warning for warning in done.receipt.warnings)
