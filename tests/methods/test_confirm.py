@@ -12,7 +12,8 @@ from unweave._core.cost import Meter
 from unweave._core.tuning import tuned
 from unweave.curvature.products import products
 from unweave.methods.problem import Problem, pose
-from unweave.objective.objective import call, flatten
+from unweave.objective.objective import call
+from unweave.objective.parameters import flatten
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
 

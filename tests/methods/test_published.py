@@ -9,7 +9,7 @@ from torch.func import grad
 import unweave as uw
 from tests.cases import DECAY, Case, dense_loss
 from unweave.curvature.products import products
-from unweave.objective.objective import flatten
+from unweave.objective.parameters import flatten
 
 COUNTED = {"decay": "counted", "graph": "remaining", "curvature": "gauss-newton"}
 
