@@ -87,6 +87,7 @@ def test_the_receipt_of_an_overfitted_model_never_keeps_silent(
     given = {"prepared": state} if prepared else {}
     receipt = uw.unlearn(model, data, one_node(data, 5), weight_decay=0.0, **given).receipt
     assert any("cannot be confirmed" in warning and "mean loss" in warning for warning in receipt.warnings)
+    assert "fits so closely" in receipt.verdict
 
 
 def test_a_step_beyond_what_the_curvature_tells_is_shortened(model: nn.Module, data: Data, state: uw.Prepared) -> None:

@@ -62,8 +62,8 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
         f"{what if shortened else ''}. Rehearse a deletion (unweave.rehearse) to see what a step is worth here, use "
         "method='retrain' where it matters, or train with more weight decay"
     )
-    found = problem.theta + length * x if shortened else theta
-    return found, {"shortened_to": round(length, 3)} if shortened else {}, (warning,)
+    details: dict[str, Any] = {"confirmed": False, **({"shortened_to": round(length, 3)} if shortened else {})}
+    return problem.theta + length * x if shortened else theta, details, (warning,)
 
 
 def _at(problem: Problem, x: Tensor) -> Point:

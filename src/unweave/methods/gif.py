@@ -125,7 +125,7 @@ class GIF(InfluenceStep):
             outcome = replace(
                 outcome,
                 theta=theta,
-                point=None if shortened else outcome.point,
+                point=outcome.point if theta is outcome.theta else None,
                 details=outcome.details | shortened,
                 warnings=(*_regime(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
             )
