@@ -44,6 +44,7 @@ def test_a_plain_limit_is_the_formula() -> None:
     wide = stdtrit(3, 0.995) * stdev(values) * math.sqrt(1 + 1 / 4)
     assert limits_of(values, "plain").range(0.01) == pytest.approx((fmean(values) - wide, fmean(values) + wide))
     assert limits_of(values, "plain").range(0.01, "above")[0] == -math.inf
+    assert limits_of(values, "log").range(0.01, "above")[0] == 0, "no distance is below 0"
     assert limits_of([-1.0, 2.0, 3.0], "log") == limits_of([-1.0, 2.0, 3.0], "plain"), "what is not above 0 has no log"
 
 

@@ -104,7 +104,7 @@ class Limits:
     def range(self, rate: float, side: Side = "both") -> tuple[float, float]:
         """Where the next number is expected, with this probability to be wrong."""
         if side == "above":
-            return -math.inf, self.upper(rate)
+            return self.scale.back(-math.inf), self.upper(rate)  # a distance has no number below 0
         return self.lower(rate / 2), self.upper(rate / 2)
 
     def chance(self, value: float) -> float:
