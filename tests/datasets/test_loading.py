@@ -11,7 +11,7 @@ import torch
 from torch_geometric.utils import is_undirected
 
 import unweave as uw
-from unweave.datasets import files
+from unweave.datasets import files, readers
 from unweave.datasets.files import find_root
 
 FACTS = {
@@ -123,6 +123,24 @@ def test_npz_is_taken_by_content_when_packed_another_way(real_data: Path, tmp_pa
     with pytest.raises(uw.IntegrityError):
         uw.load("dblp", root=tmp_path)
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_file_that_would_unfold_beyond_any_known_one_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 MB of zeros packed again and again took 4 GB of memory before the sum was looked at."""
+    raw = tmp_path / "dblp" / "raw"
+    raw.mkdir(parents=True)
+    np.savez_compressed(raw / "dblp.npz", labels=np.zeros(2**16, dtype=np.int64))
+    unpacked: list[str] = []
+    monkeypatch.setattr(readers, "_matrix", lambda _, part: unpacked.append(part))
+    monkeypatch.setattr(readers, "LARGEST", 2**18)
+    with pytest.raises(uw.UnweaveError, match="not the known file"):
+        uw.load("dblp", root=tmp_path)
+    assert not unpacked
+    (raw / "dblp.npz").write_bytes(b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i8', 'fortran_order': False, 'shape': ")
+    with pytest.raises(uw.IntegrityError, match="not the known file"):
+        uw.load("dblp", root=tmp_path)
 
 
 def test_root_is_argument_then_variable_then_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,6 +56,53 @@ def test_a_layer_used_twice_counts_twice() -> None:
     assert reach_of(Shared()).steps == 2
 
 
+class Renamed(pyg.GCNConv):  # type: ignore[misc]
+    """A layer of one's own that passes messages as its parent does."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 3)
+        self.scale = 2.0
+
+
+class Further(Renamed):
+    """Another one, of that."""
+
+
+class Attentive(pyg.GATConv):  # type: ignore[misc]
+    """One of a layer that also has attention."""
+
+
+class Louder(Renamed):
+    """A layer with messages of its own."""
+
+    def message(self, x_j: Tensor) -> Tensor:
+        return 2 * x_j
+
+
+class Mixed(Further):
+    """A layer that calls its parent on something else."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x - x.mean(dim=0), edge_index)  # type: ignore[no-any-return]
+
+
+class Propagating(pyg.SAGEConv):  # type: ignore[misc]
+    """A layer that passes messages twice."""
+
+    def propagate(self, edge_index: Tensor, **given: object) -> Tensor:
+        return super().propagate(edge_index, **given)  # type: ignore[no-any-return]
+
+
+def test_a_subclass_that_passes_messages_as_its_parent_does_counts_as_that() -> None:
+    """Any subclass of a known layer was unknown, so that the whole graph was its reach."""
+    for layer, steps in ((Renamed(), 1), (Further(), 1), (Attentive(8, 3), 1)):
+        found = reach_of(Net(layer))
+        assert (found.steps, found.normalised) == (steps, not isinstance(layer, Attentive))
+        assert type(layer).__name__ in found.source
+    for layer in (Louder(), Mixed(), Propagating(8, 3)):
+        assert reach_of(Net(layer)).steps is None
+
+
 def test_unknown_layers_and_mixed_flows_mean_the_whole_graph() -> None:
     class Mine(pyg.MessagePassing):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

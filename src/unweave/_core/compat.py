@@ -20,6 +20,7 @@ __all__ = [
     "listened_to",
     "messages_listened_to",
     "outside_transforms",
+    "passes_messages_its_own_way",
     "storage_key",
     "transformed",
     "writes",
@@ -73,6 +74,30 @@ TABLES = ("_parameters", "_buffers", "_modules")
 def knowledge_of_code(model: nn.Module) -> list[object]:
     """What PyG found out about the code of a model's layers: the same for all of a kind, and long to copy."""
     return [known for module in model.modules() if (known := getattr(module, "inspector", None)) is not None]
+
+
+def passes_messages_its_own_way(kind: type) -> bool:
+    """Whether a class says by itself how messages are passed, beside what PyG writes into every class."""
+    generated = f"{kind.__module__}_{kind.__name__}_"
+    return any(
+        name in vars(kind)
+        and vars(kind)[name] is not getattr(MessagePassing, name, None)
+        and not str(getattr(vars(kind)[name], "__module__", "")).startswith(generated)
+        for name in _PASSING
+    )
+
+
+_PASSING = (
+    "forward",
+    "propagate",
+    "message",
+    "aggregate",
+    "message_and_aggregate",
+    "update",
+    "edge_updater",
+    "edge_update",
+    "collect",
+)
 
 
 def storage_key(storage: torch.UntypedStorage) -> int:

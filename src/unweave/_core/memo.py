@@ -59,10 +59,11 @@ def look(tensor: Tensor) -> Stamp | None:
 def _fingerprint(tensor: Tensor) -> bytes:
     """Bytes that differ where tensors do: a hash of every 64 words."""
     with outside_transforms():
-        tensor = tensor.detach()
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() > LARGE:
             tensor = tensor[:: max(1, tensor.size(0) // ROWS)]
-        raw = np.ascontiguousarray(tensor.numpy()).reshape(-1).view(np.uint8)
+        tensor = tensor.detach() if tensor.requires_grad else tensor
+        known = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # which numpy does not know
+        raw = np.ascontiguousarray(known.numpy()).reshape(-1).view(np.uint8)
     end = raw.size // (8 * BLOCK) * (8 * BLOCK)
     return bytes((raw[:end].view(np.int64).reshape(-1, BLOCK) @ _weights).tobytes() + raw[end:].tobytes())
 

@@ -2,7 +2,7 @@
 
 import zlib
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,11 @@ from unweave.datasets.files import known_sum, refuse
 __all__ = ["read_npz", "read_planetoid"]
 
 
+LARGEST = 2**28
+"""Bytes to which a file of an unknown packing may unfold before anybody knows what is in it; the largest of the known
+ones has 30 MiB."""
+
+
 def read_planetoid(entry: Entry, raw: Path) -> Data:
     """Cora, CiteSeer and PubMed. The files are pickles, so every sum is checked first."""
     for file, accepted in entry.files.items():
@@ -29,16 +34,20 @@ def read_planetoid(entry: Entry, raw: Path) -> Data:
 def read_npz(entry: Entry, raw: Path) -> Data:
     """The ``.npz`` data sets: features made binary, edges undirected and without self-loops, as PyG does.
 
+    Of a file with an unknown sum nothing is unpacked that says to be larger than any of the known ones.
     Features stay in compressed rows, in memory and on disk, until the one dense matrix that models take
     is filled from them; nothing is written.
     """
     ((file, accepted),) = entry.files.items()
     trusted = known_sum(raw / file, accepted)
     try:
+        with ZipFile(raw / file) as packed:
+            if not trusted and sum(part.file_size for part in packed.infolist()) > LARGEST:
+                raise refuse(raw / file)
         with (raw / file).open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             features, adjacency = (_matrix(archive, part) for part in ("attr", "adj"))
             labels = torch.from_numpy(np.asarray(archive["labels"], dtype=np.int64))
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, BadZipFile, zlib.error) as error:
         raise refuse(raw / file) from error
     pairs = adjacency.tocoo()
     edges = torch.from_numpy(np.stack([pairs.row, pairs.col]).astype(np.int64))

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave._core.memo import look, remembered_lightly
+from unweave.graph.edit import stored_edges
 
 __all__ = [
     "CARRIED",
@@ -145,14 +146,15 @@ def edge_keys(row: Tensor, col: Tensor, size: int, *, ordered: bool = False) -> 
 def is_undirected(data: Data) -> bool:
     """Whether every stored edge has its reverse, equally often and with the same of what messages take along."""
     values = carried(data)
-    for tensor in (data.edge_index, *values):
+    edges = stored_edges(data)
+    for tensor in (edges, *values):
         look(tensor)
-    return symmetric(data.edge_index, data.num_nodes, *values)
+    return symmetric(edges, data.num_nodes, *values)
 
 
 def distinct_edges(data: Data) -> Tensor:
     """The edges as pairs, each once, in an order that does not depend on how they are stored."""
-    pairs: Tensor = data.edge_index.t()
+    pairs = stored_edges(data).t()
     if is_undirected(data):
         pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
     distinct: Tensor = torch.unique(pairs, dim=0)

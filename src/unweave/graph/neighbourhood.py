@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.graph.edit import attributes, blanked
+from unweave.graph.edit import attributes, blanked, chosen
 from unweave.graph.index import among, edge_values
 from unweave.graph.region import first_met
 from unweave.graph.view import GraphView
@@ -65,22 +65,20 @@ class Halo:
                 continue
             if key == "x":
                 part.x = _padded(view.features(self.nodes), stand_in)
-            elif key in of_edges and isinstance(value, list | tuple):
-                part[key] = [value[edge] for edge in ids.tolist()]
             elif key in of_edges:
-                part[key] = value.index_select(base.__cat_dim__(key, value), ids)
+                part[key] = chosen(base, key, ids)
             elif key in of_nodes and isinstance(value, Tensor):
                 part[key] = _padded(blanked(key, value[self.nodes], lost, unlabelled), stand_in)
             elif key in of_nodes:
-                chosen = [value[node] for node in self.nodes.tolist()]
-                part[key] = [*blanked(key, chosen, lost, unlabelled), *[None] * stand_in]
+                some = [value[node] for node in self.nodes.tolist()]
+                part[key] = [*blanked(key, some, lost, unlabelled), *[None] * stand_in]
             else:
                 part[key] = value
         part.train_mask[self.roots :] = False
         if self.merged:
             drawn, weight = self._drawn_together(view)
             ends = torch.cat([ends, drawn], dim=1)
-            inner = edge_values(base.get("edge_weight"), base.edge_index, ids)
+            inner = edge_values(base.get("edge_weight"), view.edge_index, ids)
             part.edge_weight = torch.cat([inner, weight]).to(base.get("edge_weight", base.x).dtype)
         part.edge_index = ends
         return part
@@ -98,11 +96,11 @@ class Halo:
         side = view.index.into if self.into else view.index.out
         degree, weight = side.degree[rim], side.weight[rim]
         if view.gone.numel():
-            ends = view.base.edge_index[:, view.gone]
+            ends = view.edge_index[:, view.gone]
             ends, other = ends[int(self.into)], ends[1 - int(self.into)]
             here = among(ends, rim) & (ends != other)
             at = torch.searchsorted(rim, ends[here])
-            values = edge_values(view.base.get("edge_weight"), view.base.edge_index, view.gone[here])
+            values = edge_values(view.base.get("edge_weight"), view.edge_index, view.gone[here])
             degree.index_add_(0, at, torch.full_like(at, -1))
             weight.index_add_(0, at, -values)
         at = degree.nonzero().flatten()
@@ -139,7 +137,7 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
             senders.append(place[others])
         loops = view.index.loops[_places(view.index.loop_nodes, layers[-1])] if border == "merged" else roots[:0]
         loops = loops[~among(loops, view.gone)]
-        loop_ends = place[view.base.edge_index[:, loops]]
+        loop_ends = place[view.edge_index[:, loops]]
     nodes = torch.cat(layers)
     none = roots[:0]
     heard, said = torch.cat([none, *receivers]), torch.cat([none, *senders])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.graph.edit import mask_of
+from unweave.graph.edit import mask_of, stored_edges
 from unweave.graph.removal import Removal
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
@@ -67,7 +67,7 @@ def influenced_region(graph: Data | GraphView, removal: Removal, reach: Reach) -
     with view.noting(layers) as place:
         layers.append(first_met(torch.cat(start), place))
         for step in range(reach.steps):
-            reached = view.base.edge_index[int(onward), view.ids_at(layers[-1], into=not onward)]
+            reached = view.edge_index[int(onward), view.ids_at(layers[-1], into=not onward)]
             if step == 0:
                 reached = torch.cat([reached, removal.edges[int(onward)]])
             layers.append(first_met(reached, place))
@@ -84,7 +84,7 @@ def first_met(ids: Tensor, place: Tensor) -> Tensor:
 
 def hops_from(data: Data, start: Tensor, flow: str) -> Tensor:
     """Steps from the nodes of a mask to every node, along the flow of messages; −1 out of reach."""
-    source, target = data.edge_index if flow == "source_to_target" else data.edge_index.flip(0)
+    source, target = stored_edges(data) if flow == "source_to_target" else stored_edges(data).flip(0)
     hops = torch.where(start, 0, -1)
     front, step = start, 0
     while bool(front.any()):

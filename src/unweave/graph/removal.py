@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from unweave._core.memo import remembered_lightly
 from unweave._core.words import listed
 from unweave.errors import EmptyRequestError, RequestError
-from unweave.graph.edit import MASKS, mask_of
+from unweave.graph.edit import MASKS, mask_of, stored_edges
 from unweave.graph.index import among, carried, edge_keys, symmetric, uneven_between
 from unweave.graph.view import GraphView
 from unweave.request import ALL, Request
@@ -101,9 +101,10 @@ def take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
 
 def check_request(data: Data, request: Request) -> Request:
     """The request in canonical form; one that names what the graph does not hold is refused as :func:`remove` does."""
-    undirected = symmetric(data.edge_index, data.num_nodes, *carried(data))
+    edges = stored_edges(data)
+    undirected = symmetric(edges, data.num_nodes, *carried(data))
     request = _canonical(request, data, undirected)
-    _named(data.edge_index, data.num_nodes, request, undirected)
+    _named(edges, data.num_nodes, request, undirected)
     return request
 
 
@@ -129,7 +130,7 @@ def _take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
             "the edges, features and labels it names are already gone; there is nothing to forget"
         )
     after = view.less(edges=edge_ids, nodes=nodes, rows=features, x=x, unlabelled=unlabelled, uneven=uneven)
-    edges = view.base.edge_index.index_select(1, edge_ids)
+    edges = view.edge_index.index_select(1, edge_ids)
     return after, Removal(request, after, undirected, edges, nodes, features, lost)
 
 
@@ -170,7 +171,7 @@ def _edges_of(view: GraphView, request: Request, nodes: Tensor, undirected: bool
     if not near.numel():
         return near, 0
     found = torch.unique(torch.cat([view.ids_at(near, into=into) for into in (False, True)]))
-    ends = view.base.edge_index.index_select(1, found)
+    ends = view.edge_index.index_select(1, found)
     drop = among(ends, nodes).any(dim=0) | _named(ends, view.size, request, undirected)
     if undirected or not bool(drop.any()):
         return found[drop], 0

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import Stamp, look, stamp
 from unweave.errors import DataError
-from unweave.graph.edit import MASKS, less, mask_of
+from unweave.graph.edit import MASKS, less, mask_of, stored_edges
 from unweave.graph.index import GraphIndex, among, carried, graph_index, symmetric, uneven_pairs
 
 __all__ = ["GraphView", "look_at"]
@@ -56,14 +56,19 @@ class GraphView:
         return cls(base, none, none, none, data.x[:0], none, stamp=_stamp(base))
 
     @property
+    def edge_index(self) -> Tensor:
+        """The stored edges of the base."""
+        return stored_edges(self.base)
+
+    @property
     def index(self) -> GraphIndex:
         """The index of the base, made when it is first asked for."""
-        return graph_index(self.base.edge_index, self.base.get("edge_weight"), self.size)
+        return graph_index(self.edge_index, self.base.get("edge_weight"), self.size)
 
     @property
     def _known_index(self) -> GraphIndex | None:
         """The index, where somebody has asked for it: a single look costs less than making it."""
-        return graph_index.known(self.base.edge_index, self.base.get("edge_weight"), self.size)
+        return graph_index.known(self.edge_index, self.base.get("edge_weight"), self.size)
 
     @property
     def size(self) -> int:
@@ -73,14 +78,14 @@ class GraphView:
     @property
     def stored_edges(self) -> int:
         """Stored edges that are left."""
-        return int(self.base.edge_index.size(1)) - self.gone.numel()
+        return int(self.edge_index.size(1)) - self.gone.numel()
 
     @property
     def undirected(self) -> bool:
         """Whether every edge has its reverse, equally often and with the same of what messages take along."""
         if not self.gone.numel():
-            return symmetric(self.base.edge_index, self.size, *carried(self.base))
-        return uneven_pairs(self.base.edge_index, self.size, *carried(self.base)) + self.uneven == 0
+            return symmetric(self.edge_index, self.size, *carried(self.base))
+        return uneven_pairs(self.edge_index, self.size, *carried(self.base)) + self.uneven == 0
 
     @cached_property
     def data(self) -> Data:
@@ -136,7 +141,7 @@ class GraphView:
         """Ids of the edges left that leave, or go into, some nodes; by a look at all edges where there is no index."""
         if self._known_index is not None:
             return self.edges_at(nodes, into=into)[1]
-        found = mask_of(nodes, self.size)[self.base.edge_index[int(into)]].nonzero().flatten()
+        found = mask_of(nodes, self.size)[self.edge_index[int(into)]].nonzero().flatten()
         return found[~among(found, self.gone)] if self.gone.numel() else found
 
     @contextmanager

@@ -12,7 +12,7 @@ from unweave._core.digest import tensor_digest
 from unweave._core.memory import check_memory
 from unweave.curvature.local import LocalProblem
 from unweave.curvature.prepared import Prepared
-from unweave.errors import DivergenceError, ModelError, RequestError
+from unweave.errors import DivergenceError, MethodError, ModelError, RequestError
 from unweave.graph.region import Region, influenced_region
 from unweave.graph.removal import Removal, remove, take
 from unweave.graph.view import GraphView, look_at
@@ -230,6 +230,7 @@ def pose(
         The problem, the region, and what the user should know about it.
     """
     look_at(data)
+    _check_size(prepared, data)
     if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
         decay = decay_vector(model, weight_decay)
         posed = _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
@@ -318,6 +319,7 @@ def pose_bounded(
     """Pose the problem of a request (:func:`pose`) in blocks; nothing of the graph is copied."""
     with meter.phase("validate"):
         check_memory(memory_mib)
+        _check_size(prepared, graph)
         own = duplicate(model).eval()
         known = None
         if prepared is not None and prepared.serves(model, graph, weight_decay, loss, forward):
@@ -345,6 +347,20 @@ def pose_bounded(
         )
         check_outputs(problem.at_remaining.outputs, after.base)
     return problem, region, []
+
+
+def _check_size(prepared: Prepared | None, graph: Data | GraphView) -> None:
+    """A prepared state serves the graph that it was made for and what is left of it, none that has grown."""
+    known = None if prepared is None or prepared.locality is None else prepared.locality.graph
+    if known is None or (isinstance(graph, Data) and not isinstance(graph.get("x"), Tensor)):
+        return
+    base = graph.base if isinstance(graph, GraphView) else graph
+    edges = graph.stored_edges if isinstance(graph, GraphView) else int(graph.edge_index.size(1))
+    if base.x.size(0) != known.size or edges > known.stored_edges:
+        raise MethodError(
+            f"prepared= belongs to a graph of {known.size} nodes and {known.stored_edges} stored edges, this one has "
+            f"{base.x.size(0)} and {edges}: it has grown since; call unweave.prepare on it"
+        )
 
 
 def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch_geometric.nn as pyg
 from torch import nn
 
+from unweave._core.compat import passes_messages_its_own_way
 from unweave.models.gat import SparseGATConv, TemperedGATConv
 from unweave.models.gcn import SparseGCNConv
 from unweave.models.gin import SparseGINConv
@@ -82,6 +83,16 @@ _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
 }
 
 
+def _kind(layer: nn.Module) -> type | None:
+    """The known layer that a layer is: its own class, or one it derives from without passing messages another way."""
+    for kind in type(layer).mro():
+        if kind in _LAYERS:
+            return kind
+        if passes_messages_its_own_way(kind):
+            return None
+    return None
+
+
 def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
     """Count the message-passing steps of one forward pass.
 
@@ -102,13 +113,16 @@ def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
     finally:
         for hook in hooks:
             hook.remove()
-    unknown = [f"{name} ({type(layer).__name__})" for name, layer in called if type(layer) not in _LAYERS]
+    kinds = [_kind(layer) for _, layer in called]
+    unknown = [
+        f"{name} ({type(layer).__name__})" for (name, layer), kind in zip(called, kinds, strict=True) if kind is None
+    ]
     if unknown:
         return Reach(None, source=f"unknown layer {unknown[0]}")
     flows = {layer.flow for _, layer in called}
     if len(flows) > 1:
         return Reach(None, source="layers with opposite flows")
-    found = [_LAYERS[type(layer)](layer) for _, layer in called]
+    found = [_LAYERS[kind](layer) for (_, layer), kind in zip(called, kinds, strict=True) if kind is not None]
     reach = Reach(
         steps=sum(steps for steps, _ in found),
         normalised=any(normalised for _, normalised in found),

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
-from unweave.graph.edit import MASKS
+from unweave.graph.edit import MASKS, check_attributes
 from unweave.graph.region import Region
 from unweave.objective.losses import Loss
 
@@ -44,6 +44,7 @@ def check_data(data: Data) -> None:
             f"data.x must be a dense floating-point matrix [nodes, features], got {data.x.dtype} "
             f"of shape {tuple(data.x.shape)} and layout {data.x.layout}"
         )
+    check_attributes(data)
     index = data.edge_index
     if index.dtype != torch.long or index.dim() != 2 or index.size(0) != 2:
         raise DataError(f"data.edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
