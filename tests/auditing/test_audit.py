@@ -262,6 +262,16 @@ def test_a_run_nobody_said_the_training_of_is_refused_before_any_work(demo: uw.R
         uw.audit(run, after, trainer="tests.auditing:missing", quick=True)
 
 
+def test_class_weights_and_label_smoothing_are_audited() -> None:
+    data = uw.load("demo")
+    data = data.subgraph(torch.arange(data.num_nodes) < 1000)
+    classes = int(data.y.max()) + 1
+    loss = nn.CrossEntropyLoss(weight=torch.linspace(0.5, 2, classes), label_smoothing=0.1)
+    run = uw.train(build("sgc", data.num_features, classes), data, epochs=40, loss=loss)
+    after = run.forget(uw.draw("nodes:0.1", data), "none")
+    assert uw.audit(run, after, quick=True).verdict == "remembers"
+
+
 def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
     one, two = (demo.forget(uw.draw("edges:0.05", demo.data, seed=s)) for s in (0, 1))
     with pytest.raises(uw.RequestError, match="does not go on from the first"):

@@ -14,7 +14,7 @@ from torch import Tensor
 from unweave.auditing.case import Case, Subject
 from unweave.auditing.form import OPERATOR, Probe
 from unweave.objective.decay import groups_of
-from unweave.objective.losses import cross_entropy
+from unweave.objective.losses import cross_entropy, mean_of
 
 __all__ = ["relearning_tests"]
 
@@ -74,7 +74,8 @@ def _epochs(case: Case, subject: Subject, nodes: Tensor, goal: float) -> float:
             outputs = how.forward(model, data)
             if not outputs.requires_grad:
                 return float(EPOCHS)  # votes of several models have no slope: nothing is learnt by descent
-            torch.autograd.backward(how.loss(outputs[data.train_mask], data.y[data.train_mask]).mean())
+            losses = how.loss(outputs[data.train_mask], data.y[data.train_mask])
+            torch.autograd.backward(mean_of(losses, how.loss.mass(data.y[data.train_mask])))
             optimiser.step()
             with torch.no_grad():
                 now = _loss(how.forward(model, data), case, nodes)
