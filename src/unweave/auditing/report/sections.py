@@ -14,7 +14,7 @@ from unweave.receipt.receipt import Receipt
 
 __all__ = ["classes", "limits", "made", "paper", "request", "title", "verdict"]
 
-CLAIMS = ("Method", "How near", "Certified", "Verdict", "Warning")
+CLAIMS = ("Verdict", "Because", "Warning", "Method", "Certified")
 """Lines of a receipt in which the method speaks of itself."""
 
 
