@@ -31,6 +31,12 @@ ALIKE, NEARER, SURE = 0.5, 0.1, 6.0
 """Correlation that makes a tensor alike to old weights, by how much it must exceed that with the new ones, and its
 least size in standard deviations of what chance gives (1/√n)."""
 
+EXACT = 4
+"""Bytes of a number below which equal ones are no sign of a copy."""
+
+MOST = 2000
+"""Numbers of a parameter that are looked for: enough for its share, in models of any size."""
+
 DEEPEST = 6
 OWN = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
@@ -229,24 +235,38 @@ def _copies(old: _Contents, new: _Contents) -> tuple[list[str], list[str]]:
     copies, alike = [], []
     was, now = old.parameters(), new.parameters()
     moved = {name: value for name, value in was.items() if name not in now or not _same(value, now[name])}
+    wanted: dict[tuple[str, torch.dtype], np.ndarray] = {}
     for name, (kind, value) in new.tensors.items():
-        judged = kind == "parameter" and name in was
-        held = [other for other in moved if other != name and _holds(value, moved[other], now.get(other))]
+        held = []
+        if value.is_floating_point() and value.element_size() >= EXACT:
+            numbers = np.unique(_numbers(value))
+            for other, weights in moved.items():
+                key = other, value.dtype
+                if key not in wanted:
+                    wanted[key] = _telling(weights, now.get(other), value.dtype)
+                if other != name and _share(wanted[key], numbers) >= SHARE:
+                    held.append(other)
         if held:
             copies.append(f"the old weights of {_names(held)} in the {kind} {name!r}")
-        elif not judged and (found := _correlated(value, moved, now)):
+        elif (kind != "parameter" or name not in was) and (found := _correlated(value, moved, now)):
             alike.append(f"the old weights of {found[0]!r} in the {kind} {name!r} (correlation {found[1]:.2f})")
     return copies, alike
 
 
-def _holds(value: Tensor, weights: Tensor, now: Tensor | None) -> bool:
-    """Whether a tensor has a good part of some weights, bit for bit, that are no longer in their own place."""
-    if not value.is_floating_point() or value.element_size() < 4:
-        return False
-    wanted, count = np.unique(_numbers(weights.to(value.dtype)), return_counts=True)
-    known = np.empty(0) if now is None else _numbers(now.to(value.dtype))
-    wanted = wanted[(count == 1) & ~np.isin(wanted, known)]
-    return wanted.size >= FEWEST and float(np.isin(wanted, _numbers(value)).mean()) >= SHARE
+def _telling(weights: Tensor, now: Tensor | None, dtype: torch.dtype) -> np.ndarray:
+    """Of some weights numbers that occur once and are no longer in their place, as another type has them."""
+    numbers, count = np.unique(_numbers(weights.to(dtype)), return_counts=True)
+    known = np.empty(0) if now is None else _numbers(now.to(dtype))
+    numbers = numbers[(count == 1) & ~np.isin(numbers, known)]
+    return numbers[:: max(1, numbers.size // MOST)]
+
+
+def _share(wanted: np.ndarray, numbers: np.ndarray) -> float:
+    """Of numbers those that are among others, which are in order; none where there are too few to tell."""
+    if wanted.size < FEWEST or not numbers.size:
+        return 0.0
+    place = np.minimum(np.searchsorted(numbers, wanted), numbers.size - 1)
+    return float((numbers[place] == wanted).mean())
 
 
 def _correlated(value: Tensor, was: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> tuple[str, float] | None:
