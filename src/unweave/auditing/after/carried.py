@@ -258,7 +258,8 @@ def _telling(weights: Tensor, now: Tensor | None, dtype: torch.dtype) -> np.ndar
     numbers, count = np.unique(_numbers(weights.to(dtype)), return_counts=True)
     known = np.empty(0) if now is None else _numbers(now.to(dtype))
     numbers = numbers[(count == 1) & ~np.isin(numbers, known)]
-    return numbers[:: max(1, numbers.size // MOST)]
+    found: np.ndarray = numbers[:: max(1, numbers.size // MOST)]
+    return found
 
 
 def _share(wanted: np.ndarray, numbers: np.ndarray) -> float:
