@@ -25,7 +25,8 @@ def test_a_committed_page_is_what_is_made_of_the_committed_files(name: str) -> N
 
 
 def test_every_folder_of_results_has_its_page() -> None:
-    assert {path.name for path in RESULTS.iterdir()} == set(PAGES)
+    recorded = {"answers"}  # what a version answered, to compare the next with; nothing to read
+    assert {path.name for path in RESULTS.iterdir()} - recorded == set(PAGES)
 
 
 def test_what_the_ladder_measured_says_where_and_streams_keep_what_is_wanted_of_models_at_a_minimum() -> None:

@@ -173,7 +173,7 @@ def test_unknown_methods_and_options_are_refused() -> None:
         uw.MethodError, match="unknown method 'gift'; known: auto, certified, closed-form, eraser-bekm, eraser-blpa"
     ):
         uw.unlearn(model, data, request, "gift", weight_decay=0.0)
-    with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes curvature"):
+    with pytest.raises(uw.MethodError, match="'gif' does not take 'epochs'; it takes damping"):
         uw.unlearn(model, data, request, "gif", weight_decay=0.0, epochs=3)
     with pytest.raises(uw.MethodError, match="it takes no options"):
         uw.unlearn(model, data, request, "none", weight_decay=0.0, damping=3)

@@ -94,10 +94,12 @@ def test_whatever_a_file_says_a_run_opens_or_is_refused(
         changed(path, name, with_value(document, at, value))
     except ValueError:  # canonical JSON has no NaN; nor can receipts
         return
+    said = ""
     try:
         opened(path)
     except uw.UnweaveError as error:
-        assert "\x1b" not in str(error)
+        said = str(error)
+    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize("size", [10**5, 10**9, 10**18, 10**30, -1, 2.5, "8", None, True])
@@ -175,11 +177,11 @@ def test_weights_of_another_model_leave_the_given_one_alone(tmp_path: Path) -> N
     config = documents(path, "config.json")["model"]
     assert config["path"].endswith("test_malformed.Own")
     assert config["shapes"]["one.weight"] == [3, 8]
-    with pytest.raises(uw.RunError, match=r"of your own \(.*test_malformed\.Own: one\.weight \[3, 8\]"):
+    with pytest.raises(uw.RunError, match=r"of your own \(.*test_malformed\.Own: .*one\.weight \[3, 8\]"):
         uw.Run.open(path, data=data)
     other = Own(4)
     before = {name: value.clone() for name, value in other.state_dict().items()}
-    with pytest.raises(uw.RunError, match="do not fit the model: 'two.weight'"):
+    with pytest.raises(uw.RunError, match=r"do not fit the model: 'two\.\w+'"):
         uw.Run.open(path, model=other, data=data)
     assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
 

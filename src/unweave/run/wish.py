@@ -45,7 +45,7 @@ class Wish:
 
         Where none is named it is ``"certified"`` for a run that was trained for that and ``"gif"`` for any other, for
         one request as for many: ``gif`` asks for nothing beside the model, where ``auto`` needs a calibration to be
-        better.
+        better. A budget or a wish (``budget``, ``at_least``) is for ``auto``.
         """
         if self.purge and self.defer:
             raise MethodError(
@@ -56,16 +56,17 @@ class Wish:
             raise MethodError(
                 "screening looks at the whole graph at once; leave screen (--screen) out, or memory_mib (--memory-mib)"
             )
+        method = "auto" if self.method is None and {"budget", "at_least"} & set(self.options) else self.method
         recipe = state.training.recipe
         certified = recipe is not None and recipe.certify is not None
-        if self.method is None and certified and self.defer:
+        if method is None and certified and self.defer:
             raise MethodError(
                 "a deferred request cannot be certified, which this run was trained for; leave defer (--defer) out, or "
                 "name method='gif' (--method gif) for a model that is not certified"
             )
-        if self.method in REPEATS:
+        if method in REPEATS:
             check_trainer(state, self.options.get("trainer"))
-        return ("certified" if certified else "gif") if self.method is None else self.method
+        return ("certified" if certified else "gif") if method is None else method
 
 
 def check_trainer(state: State, trainer: object) -> None:
