@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from unweave.request import Request as Request
     from unweave.run.audit import audit as audit
     from unweave.run.plan import Plan as Plan
-    from unweave.run.rehearse import Rehearsal as Rehearsal, rehearse as rehearse
+    from unweave.run.rehearse import Rehearsal as Rehearsal
     from unweave.run.run import Run as Run
     from unweave.run.train import train as train
     from unweave.training.checkpoints import Checkpoint as Checkpoint, Trainer as Trainer
@@ -99,7 +99,6 @@ _BESIDE = {
     "Trainer": "training.checkpoints",
     "Unlearned": "unlearning",
     "explain": "auditing.before.explain",
-    "rehearse": "run.rehearse",
     "screen": "auditing.before.screen",
     "trace_path": "training.path",
 }

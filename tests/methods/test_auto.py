@@ -190,7 +190,7 @@ def test_evidence_against_an_answer_makes_it_climb(run: uw.Run) -> None:
 def test_the_verdict_says_what_is_believed_why_and_what_remembers(run: uw.Run) -> None:
     request = uw.draw("edges:0.05", run.data)
     receipt = run.replace(calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.6).receipts[-1]
-    verdict = " ".join(receipt.grounds)
+    grounds = " ".join(receipt.grounds)
     for words in (
         "at most 0.6 of a retraining",
         "replay(share=0.5)",
@@ -201,9 +201,10 @@ def test_the_verdict_says_what_is_believed_why_and_what_remembers(run: uw.Run) -
         "What still remembers: the prepared state",
         "the checkpoints of epoch 10",
     ):
-        assert words in verdict, verdict
+        assert words in grounds, grounds
+    assert receipt.grade == "believed"
+    assert "believed to have come 0.92 (0.9" in receipt.verdict
     assert receipt.to_dict()["verdict"] == receipt.verdict
-    assert str(receipt).startswith(f"Verdict    {receipt.verdict}")
     short = run.replace(calibration=calibrated(CLOSED, COST)).forget(request, "auto", budget=0.06, at_least=0.9)
     assert "No rung within the budget" in " ".join(short.receipts[-1].grounds)
 

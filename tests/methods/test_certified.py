@@ -17,7 +17,7 @@ from tests.certificate.test_bound import Headed, OneLayer, doubled, minimiser, o
 from unweave._core.tuning import TUNING
 from unweave.certificate import release as releasing
 from unweave.certificate.bound import Linear, examine
-from unweave.certificate.gaussian import all_together, ratio_of
+from unweave.certificate.gaussian import epsilon_of, ratio_of
 from unweave.certificate.release import release
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
@@ -126,7 +126,8 @@ def test_a_sequence_tells_what_all_models_give_away_together() -> None:
     told = [receipt.certificate or {} for receipt in run.receipts]
     assert [t["kind"] for t in told] == ["removal", "removal", "removal", "bound", "removal"]
     assert "together" not in told[0]
-    assert told[4]["together"] == {"models": 4, "epsilon": all_together([PROMISE] * 4, 1e-5), "delta": 1e-5}
+    together = epsilon_of(1e-5, math.sqrt(4) * ratio_of(*PROMISE))
+    assert told[4]["together"] == {"models": 4, "epsilon": pytest.approx(together), "delta": 1e-5}
     assert "all 4 models since training seen together" in str(run.receipts[-1])
 
 

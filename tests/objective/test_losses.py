@@ -162,7 +162,7 @@ def test_a_model_trained_with_weights_and_smoothing_forgets_with_every_figure() 
 def test_weights_and_smoothing_can_be_calibrated_and_rehearsed() -> None:
     data = small_graph()
     run = uw.train(uw.models.SGC(8, 3), data, epochs=5, loss=nn.CrossEntropyLoss(label_smoothing=0.1)).prepare()
-    assert uw.rehearse(run, "edges:0.1").gap_closed is not None
+    assert run.rehearse("edges:0.1").gap_closed is not None
     assert run.calibrate(deletions=1).calibration is not None
 
 

@@ -18,13 +18,13 @@ def test_a_model_at_a_minimum_can_forget_and_an_ordinary_one_cannot(data: Data) 
     model = uw.models.GCN(data.num_features, data.num_classes)
     run = uw.train(model, data, forgettable=True, weight_decay=1e-2)
     before = flatten(run.model).clone()
-    found = uw.rehearse(run, "edges:0.05")
+    found = run.rehearse("edges:0.05")
     assert found.gap_closed is not None
     assert found.other_seed is not None
     assert min(found.gap_closed, found.other_seed) > 0.9
     assert "can forget" in found.verdict
     assert torch.equal(flatten(run.model), before)
-    ordinary = uw.rehearse(uw.train(uw.models.GCN(data.num_features, data.num_classes), data), "edges:0.05")
+    ordinary = uw.train(uw.models.GCN(data.num_features, data.num_classes), data).rehearse("edges:0.05")
     assert ordinary.gap_closed is not None
     assert ordinary.other_seed is not None
     assert ordinary.gap_closed < 0.9
@@ -42,7 +42,7 @@ def test_the_verdict_says_what_to_do(closed: float | None, says: str) -> None:
 def test_a_bad_seed_is_refused(data: Data) -> None:
     run = uw.train(uw.models.SGC(data.num_features, data.num_classes), data, epochs=3)
     with pytest.raises(uw.DataError, match="seed"):
-        uw.rehearse(run, seed=-1)
+        run.rehearse(seed=-1)
 
 
 def test_what_is_no_class_probability_is_refused(data: Data) -> None:
@@ -50,7 +50,7 @@ def test_what_is_no_class_probability_is_refused(data: Data) -> None:
     regression.y = data.y.float()[:, None]
     run = uw.train(uw.models.SGC(data.num_features, 1), regression, epochs=3, loss=uw.losses.squared_error)
     with pytest.raises(uw.ModelError, match="class probabilities"):
-        uw.rehearse(run)
+        run.rehearse()
 
 
 def test_a_model_trained_by_ones_own_loop(data: Data) -> None:
@@ -68,8 +68,6 @@ def test_a_model_trained_by_ones_own_loop(data: Data) -> None:
     model = uw.models.SGC(data.num_features, data.num_classes)
     trainer(model, data)
     run = uw.Run(model, data, weight_decay=1e-2)
-    found = uw.rehearse(run, "edges:0.05", trainer=trainer)
+    found = run.rehearse("edges:0.05", trainer=trainer)
     assert found.gap_closed is not None
     assert found.gap_closed > 0.9
-    with pytest.raises(uw.ModelError, match=r"takes an unweave\.Run"):
-        uw.rehearse(model)  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def test_what_trains_refuses_before_any_work_where_nobody_said_how(
 
 def test_a_rehearsal_and_a_calibration_refuse_as_well(trained: tuple[nn.Module, Data]) -> None:
     run = uw.Run(*trained, weight_decay=1e-3)
-    for work in (lambda: uw.rehearse(run), run.calibrate):
+    for work in (run.rehearse, run.calibrate):
         with pytest.raises(uw.MethodError, match="nobody said"):
             work()
 
@@ -80,7 +80,7 @@ def test_either_form_retrains_rehearses_and_is_the_last_rung(trained: tuple[nn.M
         short(again, done.data)
     assert torch.equal(flatten(done.model), flatten(again))
     assert torch.equal(flatten(run.forget(request, "auto", at_least=1.0).model), flatten(again))
-    assert uw.rehearse(run, "edges:0.1").gap_closed is not None
+    assert run.rehearse("edges:0.1").gap_closed is not None
 
 
 def test_a_trainer_alone_is_enough_to_climb_to_it(trained: tuple[nn.Module, Data]) -> None:

@@ -10,6 +10,7 @@ what rounding may have hidden of it is added. For any other model there is no su
 """
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -23,7 +24,7 @@ from unweave._core.compat import DERIVED_OF_CODE, TABLES
 from unweave._core.digest import tensor_digest
 from unweave._core.memo import derive, remembered
 from unweave._core.sparse import eagerly
-from unweave.certificate.gaussian import all_together
+from unweave.certificate.gaussian import epsilon_of, ratio_of
 from unweave.curvature.solvers import random_like
 from unweave.errors import UnweaveError
 from unweave.models import GAT, GCN, GIN, Shards
@@ -223,22 +224,24 @@ def local(curvature: float | None, gradient_norm: float, reason: str) -> dict[st
 
 def in_sequence(receipt: Receipt, earlier: Sequence[Receipt]) -> Receipt:
     """The receipt of a certified request, with what all models since training give away when they are seen together."""
-    told = [
-        r.certificate for r in (*earlier, receipt) if r.certificate is not None and r.certificate["kind"] == "removal"
-    ]
-    if receipt.certificate is None or receipt.certificate not in told:
+    if receipt.certificate is None or receipt.certificate["kind"] != "removal":
         return receipt
-    if others := sum(r.carried_out for r in (*earlier, receipt)) - len(told):
-        models = "1 earlier model of this run is" if others == 1 else f"{others} earlier models of this run are"
-        note = f"{receipt.certificate['statement']}; {models} not certified, and may give away what this one does not"
-        receipt = replace(receipt, certificate=receipt.certificate | {"statement": note})
-    if len(told) < 2:
-        return receipt
-    assert receipt.certificate is not None
-    delta = receipt.certificate["delta"]
-    epsilon = all_together([(known["epsilon"], known["delta"]) for known in told], delta)
-    seen = {"models": len(told), "epsilon": epsilon, "delta": delta}
-    return replace(receipt, certificate=receipt.certificate | {"together": seen})
+    told = dict(receipt.certificate)
+    models, others, spread = 1, 0, ratio_of(told["epsilon"], told["delta"]) ** 2
+    for before in reversed(earlier):
+        known = (before.certificate or {}).get("sequence")
+        if known is not None:  # it tells of all before it
+            models, others, spread = models + known["models"], others + known["others"], spread + known["spread"]
+            break
+        others += before.carried_out
+    told["sequence"] = {"models": models, "others": others, "spread": spread}
+    if others:
+        which = "1 earlier model of this run is" if others == 1 else f"{others} earlier models of this run are"
+        told["statement"] += f"; {which} not certified, and may give away what this one does not"
+    if models > 1:
+        epsilon = epsilon_of(told["delta"], math.sqrt(spread))
+        told["together"] = {"models": models, "epsilon": epsilon, "delta": told["delta"]}
+    return replace(receipt, certificate=told)
 
 
 _FOUND: dict[tuple[object, ...], str] = {}

@@ -25,11 +25,9 @@ def rehearse(
     json: Json = False,
 ) -> None:
     """Rehearse a deletion: how near would this model come to retraining? It costs two retrainings."""
-    from unweave.run.rehearse import rehearse as rehearse_run
-
     opened = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("rehearsing"):
-        found = rehearse_run(opened, forget, seed=request_seed)
+        found = opened.rehearse(forget, seed=request_seed)
     if json:
         print_json(asdict(found) | {"verdict": found.verdict})
         return

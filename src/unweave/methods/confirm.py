@@ -59,7 +59,7 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
     warning = (
         f"how near this step comes to retraining cannot be confirmed: the model fits its training nodes so well (mean "
         f"loss {float(problem.remaining_losses.mean()):.2g}) that they say little about other nodes"
-        f"{what if shortened else ''}. Rehearse a deletion (unweave.rehearse) to see what a step is worth here, use "
+        f"{what if shortened else ''}. Rehearse a deletion (Run.rehearse) to see what a step is worth here, use "
         "method='retrain' where it matters, or train with more weight decay"
     )
     details: dict[str, Any] = {"confirmed": False, **({"shortened_to": round(length, 3)} if shortened else {})}

@@ -20,6 +20,7 @@ GRADES = {
     "trained on": "trained on without it, nearness not measured",
     "told": "partly trained anew, nearness as the receipt says",
     "unverified": "moved by a step that nobody has checked",
+    "doubtful": "moved, without sign that it came nearer: do not rely on it",
     "unchanged": "practically unchanged: do not rely on it",
     "worse": "worse than doing nothing: do not use it",
     "nothing to do": "not touched, as there was nothing to do",
@@ -156,6 +157,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("trained on", lambda r: _name(r) == "finetune"),
     ("at a minimum", _by_itself),
     ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
+    ("doubtful", lambda r: r.residual_influence is not None and r.residual_influence > 1),
     ("unchanged", lambda r: r.residual_influence is not None and r.residual_influence >= UNDONE),
 )
 """What a receipt says of the model: the first that holds, and otherwise ``"influence"``."""
@@ -173,6 +175,9 @@ MODEL: dict[str, Callable[[Record], str]] = {
     "trained on": lambda r: "trained on for a while without it; how near to a retrained one that is was not measured",
     "told": lambda r: str(r.nearness),
     "unverified": lambda r: "moved by one step that nobody has checked; verify the run before you rely on it",
+    "doubtful": lambda r: (
+        "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
+    ),
     "unchanged": lambda r: "practically unchanged; do not rely on it",
     "worse": lambda r: "worse than doing nothing, by the receipt's own figures; do not use it",
 }

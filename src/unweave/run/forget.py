@@ -8,6 +8,7 @@ from unweave._core.tuning import TUNING
 from unweave.certificate.bound import in_sequence
 from unweave.curvature.prepared import Prepared
 from unweave.graph.view import GraphView
+from unweave.methods.account import asked_of, untouched
 from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
@@ -21,7 +22,7 @@ from unweave.run.screen import screen_state, with_screening
 from unweave.run.state import State, ready_for, traces, unlearn_state, with_receipt, worn
 from unweave.run.verify import prepared_anew, verified
 from unweave.run.wish import Wish
-from unweave.unlearning import Unlearned, asked_of, untouched
+from unweave.unlearning import Unlearned
 
 __all__ = ["forget", "refused"]
 

@@ -10,6 +10,7 @@ from unweave._core.tuning import TUNING
 from unweave.certificate.bound import most_passes
 from unweave.errors import EmptyRequestError
 from unweave.methods import Expected, Method
+from unweave.methods.account import graph_of, options_of, region_of
 from unweave.methods.problem import meter_for
 from unweave.methods.registry import make
 from unweave.objective.parts.blocks import Blocks
@@ -21,7 +22,7 @@ from unweave.run.state import State, ready_for, traces, unlearn_state, worn
 from unweave.run.verify import verified
 from unweave.run.wish import Wish
 from unweave.training.checkpoints import Checkpoint
-from unweave.unlearning import check_kinds, graph_of, options_of, pose_for, region_of
+from unweave.unlearning import check_kinds, pose_for
 
 __all__ = ["Plan", "preview"]
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from unweave.curvature.prepared import Prepared
+from unweave.methods.account import untouched
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import STATES, UNPURGED, before, fates
 from unweave.run.state import State, with_receipt
 from unweave.run.verify import prepared_anew, verified
-from unweave.unlearning import untouched
 
 __all__ = ["purge", "with_cost"]
 

@@ -1,14 +1,15 @@
 """Rehearse a deletion: how near would this model come to retraining, and is retraining itself anything but luck?"""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 from unweave.errors import DataError, ModelError
 from unweave.graph.draw import draw
 from unweave.objective.scores import closed, gap, log_probabilities
-from unweave.run.run import Run
+from unweave.run.forget import forget as forget_request
+from unweave.run.state import State
+from unweave.run.wish import Wish
 from unweave.training.recipe import AnyTrainer
 
 __all__ = ["Rehearsal", "rehearse"]
@@ -52,53 +53,39 @@ class Rehearsal:
         return f"this model cannot forget requests like this one: retrain for them, or train it {remedy}"
 
 
-def rehearse(
-    run: Run, forget: str = "nodes:0.05", *, seed: int = 0, trainer: AnyTrainer | str | None = None
-) -> Rehearsal:
-    """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
-
-    It costs two retrainings, and leaves the run as it is.
-
-    Args:
-        run: A model with its graph and recipe.
-        forget: Random request, e.g. ``"edges:0.05"``.
-        seed: Of the request.
-        trainer: Your own training, as ``retrain`` takes it; it must draw from torch's generator, not set its own seed.
-            A model trained elsewhere comes as ``Run(model, data, weight_decay=…)``.
-    """
-    if not isinstance(run, Run):
-        raise ModelError(f"rehearse takes an unweave.Run, got {type(run).__name__}; see its trainer=")
+def rehearse(state: State, forget: str, *, seed: int, trainer: AnyTrainer | str | None) -> Rehearsal:
+    """Forget a random request, retrain without it, and compare; see :meth:`unweave.Run.rehearse`."""
     if seed < 0:
         raise DataError(f"seed must be at least 0, got {seed}")
-    if not run.loss.classes:
+    if not state.loss.classes:
         raise ModelError(
             "only class probabilities can be compared in a rehearsal; retrain and compare outputs yourself"
         )
     if trainer is None:
-        run.training.require("a rehearsal, which compares with a retrained model,")
-    request = draw(forget, run.data, seed=seed)
-    done = run.forget(request, allow_class_loss=True)
+        state.training.require("a rehearsal, which compares with a retrained model,")
+    request = draw(forget, state.data, seed=seed)
+    done = forget_request(state, request, Wish(allow_class_loss=True))
+    options = {} if trainer is None else {"trainer": trainer}
 
-    options: dict[str, Any] = {} if trainer is None else {"trainer": trainer}
+    def retrain(seed: int) -> State:
+        from_seed = replace(state, seed=seed, prepared=None)
+        return forget_request(from_seed, request, Wish("retrain", allow_class_loss=True, options=options))
 
-    def retrain(seed: int) -> Run:
-        from_seed = run.replace(seed=seed, prepared=None)
-        return from_seed.forget(request, "retrain", allow_class_loss=True, **options)
-
-    reference, other = retrain(run.state.seed), retrain(run.state.seed + 1)
-    remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
+    reference, other = retrain(state.seed), retrain(state.seed + 1)
+    remaining = torch.ones(state.data.num_nodes, dtype=torch.bool, device=state.data.x.device)
     remaining[list(request.nodes)] = False
-    target = log_probabilities(reference.model, reference.data, run.forward)
+    target = log_probabilities(reference.model, reference.data, state.forward)
     distances = [
-        gap(target, log_probabilities(model, reference.data, run.forward), remaining)
-        for model in (run.model, done.model, other.model)
+        gap(target, log_probabilities(model, reference.data, state.forward), remaining)
+        for model in (state.model, done.model, other.model)
     ]
     spent = reference.receipts[-1].seconds["forget"]
+    recipe = state.training.recipe
     return Rehearsal(
         forget=forget,
         gap_closed=closed(distances[1], distances[0]),
         other_seed=closed(distances[2], distances[0]),
         cost=done.receipts[-1].seconds["total"] / spent,
         retrain_seconds=spent,
-        forgettable=run.training.recipe is not None and run.training.recipe.forgettable,
+        forgettable=recipe is not None and recipe.forgettable,
     )

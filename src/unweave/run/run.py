@@ -20,20 +20,19 @@ from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DataError, InterruptedStream, ModelError, UnweaveError
 from unweave.methods import Method
-from unweave.methods.ladder.calibration import Calibration
-from unweave.methods.ladder.debt import Standing, standing_of
 from unweave.objective.decay import AnyDecay, as_weight_decay
-from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
-from unweave.receipt.summary import Summary, summarise
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS, calibrate
+from unweave.run.chain import check_chain
 from unweave.run.files import state_of
+from unweave.run.parts import Parts
 from unweave.run.plan import Plan, preview
 from unweave.run.purge import purge
-from unweave.run.receipts import Receipts
+from unweave.run.rehearse import Rehearsal, rehearse
 from unweave.run.screen import screen_state
-from unweave.run.state import Origin, State
+from unweave.run.state import State
 from unweave.run.store import is_home, save
 from unweave.run.stream import forget_all, listed
 from unweave.run.verify import prepared_anew, verify
@@ -45,7 +44,7 @@ from unweave.training.recipe import AnyTrainer, Recipe, Training
 __all__ = ["Run"]
 
 
-class Run:
+class Run(Parts):
     """A trained model and everything that belongs to it. It never changes: what it does gives a new run.
 
     ``unweave.train`` makes one. For a model of your own, trained in your own way::
@@ -123,91 +122,6 @@ class Run:
     def _next(self, state: State) -> "Run":
         """The run that has these parts: this one where they are its own."""
         return self if state is self._state else Run.of(state)
-
-    @property
-    def state(self) -> State:
-        """Its parts."""
-        return self._state
-
-    @property
-    def model(self) -> nn.Module:
-        """The model."""
-        return self._state.model
-
-    @property
-    def data(self) -> Data:
-        """The graph as it is now, without what was forgotten; after a deferred request it is built when asked for."""
-        return self._state.data
-
-    @property
-    def training(self) -> Training:
-        """How the model was trained, as far as it is known."""
-        return self._state.training
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe by which unweave trained the model; refused where it did not."""
-        if self.training.recipe is None:
-            raise ModelError("this model was not trained by a recipe of unweave; its training says what is known")
-        return self.training.recipe
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """Scores on the three masks; none while requests are unverified."""
-        return self._state.metrics
-
-    @property
-    def receipts(self) -> Receipts:
-        """One for each request as it was received, each verification and each purge, oldest first."""
-        return self._state.receipts
-
-    @property
-    def prepared(self) -> Prepared | None:
-        """What makes requests cheap, where it was computed; it still depends on all that was trained on."""
-        return self._state.prepared
-
-    @property
-    def loss(self) -> Loss:
-        """Per-node loss it was trained with."""
-        return self._state.loss
-
-    @property
-    def forward(self) -> Forward:
-        """How the model is called."""
-        return self._state.forward
-
-    @property
-    def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """States of training that ``replay`` can resume; they remember what was trained on until then."""
-        return self._state.checkpoints
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What each way to forget was found to be worth on this model, where that was measured."""
-        return self._state.calibration
-
-    @property
-    def origin(self) -> Origin | None:
-        """The folder it was opened from."""
-        return self._state.origin
-
-    @property
-    def pending(self) -> int:
-        """Deferred requests that are not verified."""
-        return self._state.pending
-
-    def summary(self, since: int = 0) -> Summary:
-        """The receipts in a few lines: how many requests were done, refused or had nothing to do, and every warning.
-
-        Args:
-            since: Leave out so many of the first, e.g. those that were there before a stream.
-        """
-        return summarise(self.receipts[since:])
-
-    @property
-    def standing(self) -> Standing:
-        """What was asked of this model since it was trained, and how much of it is believed left."""
-        return standing_of(self.receipts)
 
     def forget(
         self,
@@ -360,13 +274,36 @@ class Run:
         found = calibrate(self._state, deletions, seed=seed, trainer=trainer, progress=progress, keep=kept)
         return self._next(found)
 
+    def rehearse(
+        self, forget: str = "nodes:0.05", *, seed: int = 0, trainer: AnyTrainer | str | None = None
+    ) -> Rehearsal:
+        """Draw a request, forget it, retrain without it from the same seed and from another one, and compare.
+
+        It tells how near this model would come to a retrained one. It costs two retrainings, and leaves the run as it
+        is.
+
+        Args:
+            forget: Random request, e.g. ``"edges:0.05"``.
+            seed: Of the request.
+            trainer: Your own training, as ``retrain`` takes it, instead of what the run knows; it must draw from
+                torch's generator, not set its own seed.
+        """
+        return rehearse(self._state, forget, seed=seed, trainer=trainer)
+
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
 
-        A receipt then has what only the whole graph tells, and further requests start from there. Where none is
-        pending, the last receipt is checked again: its parameters are those of the model, and its objective is what
-        the model has on the graph.
+        A receipt then has what only the whole graph tells, and further requests start from there.
+
+        All receipts are checked as well: each follows the one before it, from where that left the parameters, and its
+        digest is that of the request it names; the last one's parameters are those of the model, and its objective is
+        what the model has on the graph. That finds accidents and careless edits; somebody who is able to write the
+        folder can forge all of it, unless the digest of the last receipt (``run.receipts.digest``) is kept elsewhere.
+
+        Raises:
+            RunError: Something does not hold.
         """
+        check_chain(self._state)
         return self._next(verify(self._state))
 
     def purge(self, *, out: str | Path | None = None, memory_mib: float | None = None) -> "Run":

@@ -6,6 +6,7 @@ from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave.curvature.prepared import Prepared, prepare
 from unweave.errors import MethodError, RunError
+from unweave.methods.account import untouched
 from unweave.methods.deferred import settle
 from unweave.methods.ladder.calibration import Calibration
 from unweave.objective.decay import decay_vector
@@ -14,7 +15,6 @@ from unweave.objective.parameters import flatten
 from unweave.objective.scores import score
 from unweave.receipt.receipt import Receipt
 from unweave.run.state import State, with_receipt
-from unweave.unlearning import untouched
 
 __all__ = ["prepared_anew", "served_best", "verified", "verify"]
 

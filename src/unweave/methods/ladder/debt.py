@@ -106,8 +106,15 @@ def age_of(calibration: Calibration, receipts: Sequence[Receipt]) -> dict[str, A
     What it measured is that of the model before; a retrained one has the same recipe and almost the same graph, so that
     it is used all the same, and said.
     """
-    since = [receipt for receipt in receipts[calibration.requests :] if receipt.carried_out]
-    return {"requests_ago": len(since), "retrained_since": any(_retrained(receipt) for receipt in since)}
+    ago, retrained = 0, False
+    for number in range(len(receipts) - 1, calibration.requests - 1, -1):
+        receipt = receipts[number]
+        ago, retrained = ago + receipt.carried_out, retrained or _retrained(receipt)
+        known = (receipt.ladder or {}).get("calibration") or {}
+        if known.get("made_after") == calibration.requests:  # it tells of all before it
+            ago, retrained = ago + known["requests_ago"], retrained or known["retrained_since"]
+            break
+    return {"requests_ago": ago, "retrained_since": retrained, "made_after": calibration.requests}
 
 
 def _retrained(receipt: Receipt) -> bool:

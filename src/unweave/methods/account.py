@@ -1,0 +1,169 @@
+"""What a receipt tells of a request and of a method's answer to it: each part of it is found out here."""
+
+import math
+from typing import Any
+
+from torch import nn
+
+from unweave._core.digest import tensor_digest
+from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
+from unweave.errors import DivergenceError
+from unweave.graph.region import Region
+from unweave.graph.removal import Removal
+from unweave.methods.base import Method, Outcome
+from unweave.methods.problem import Problem
+from unweave.models.reach import describe
+from unweave.objective.objective import Forward, Objective, Point
+from unweave.objective.parameters import trained
+from unweave.objective.parts.blocks import Blocks
+from unweave.objective.running_stats import refresh, running
+from unweave.receipt.traces import Trace, trace
+from unweave.request import Request
+
+__all__ = [
+    "asked_of",
+    "blocks_of",
+    "certificate_of",
+    "graph_of",
+    "memories_of",
+    "options_of",
+    "quality_of",
+    "refresh_statistics",
+    "region_of",
+    "untouched",
+]
+
+SAME = 1e-6
+"""Relative difference up to which two values of an objective are the same but for rounding."""
+
+
+def asked_of(request: Request) -> dict[str, Any]:
+    """What a receipt has of a request as it was received."""
+    return {"id": request.id, "note": request.note, "asked": request.content(), "request_digest": request.digest}
+
+
+def untouched(model: nn.Module) -> dict[str, Any]:
+    """What a receipt has of the parameters of a model that it leaves as it is."""
+    digest = tensor_digest(model.named_parameters())
+    return {"digest_before": digest, "digest_after": digest}
+
+
+def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """Size of the graph before and after, for the receipt."""
+    removal = problem.removal
+    return {
+        "nodes": region.mask.numel(),
+        "undirected": removal.undirected,
+        "stored_edges_before": removal.stored_edges + removal.edges.size(1),
+        "stored_edges_after": removal.stored_edges,
+        "training_nodes_before": problem.original.nodes.numel(),
+        "training_nodes_after": problem.remaining.nodes.numel(),
+    }
+
+
+def region_of(region: Region, problem: Problem) -> dict[str, Any]:
+    """The region, for the receipt."""
+    return {
+        **describe(region.reach),
+        "sizes": list(region.sizes),
+        "nodes": int(region.mask.sum()),
+        "training_nodes": int(region.mask[problem.original.nodes].sum()),
+    }
+
+
+def options_of(method: Method) -> dict[str, Any]:
+    """The options of a method, for the receipt."""
+    plain = (str, int, float, bool, type(None))
+    return {
+        key: value if isinstance(value, plain) else getattr(value, "__qualname__", type(value).__name__)
+        for key, value in vars(method).items()
+    }
+
+
+def blocks_of(problem: Problem) -> dict[str, Any]:
+    """How the graph was looked at in blocks, where it was."""
+    return {"in_blocks": problem.remaining.describe()} if isinstance(problem.remaining, Blocks) else {}
+
+
+def quality_of(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -> dict[str, Any]:
+    """How well the returned model solves the local problem, where that is asked, and warnings where it does not."""
+    objective = {"remaining_after": point.value, "function_change": problem.function_change(point)}
+    if not local:
+        return {"residual_influence": None, "objective": objective, "warnings": []}
+    size, plain = float(problem.forgotten_gradient.norm()), problem.local()
+    left, change = float(plain.gradient(point).norm()), plain.change(point)
+    if not math.isfinite(left + change):
+        raise DivergenceError("the model's derivatives are not finite at the new parameters; use more damping")
+    return {
+        "residual_influence": left / size if size > 0 else None,
+        "objective": objective | {"local_change": change},
+        "warnings": _doubts(problem, outcome, point) if size > 0 else [],
+    }
+
+
+def _doubts(problem: Problem, outcome: Outcome, point: Point) -> list[str]:
+    """A warning where a step did not solve the problem that it set itself, as far as the finished model tells."""
+    if outcome.solve is None and not outcome.checked:
+        return []
+    local = outcome.solved or problem.local()
+    size, left = (float(g.norm()) for g in (problem.remaining_gradient - local.slope, local.gradient(point)))
+    change = local.change(point)
+    if outcome.bent is None:
+        worse = change > 0 or left > size
+    else:  # the steps were on L' itself, of which Q tells nothing
+        worse = point.value - problem.remaining_value > SAME * abs(problem.remaining_value)
+    if not worse:
+        return []
+    what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
+    if running(problem.original.model):
+        what += "; running statistics were taken anew after it, which it did not foresee"
+    return [
+        f"the step did not solve its own problem: it {what}. This request is beyond an influence step on this model; "
+        "use more damping, or method='finetune' or 'retrain'"
+    ]
+
+
+def certificate_of(remaining: Objective, outcome: Outcome) -> dict[str, Any]:
+    """What is proved about the new model. One that plainly cannot be certified is not looked at again for it."""
+    if outcome.certificate is not None:
+        return outcome.certificate
+    found: Linear | str | None = uncertified(remaining)
+    if found is None:
+        passes = remaining.meter.passes
+        with remaining.meter.phase("certify"):
+            found = examine(remaining, outcome.theta)
+            if isinstance(found, Linear):
+                told = bounded(found, bound_of(found, outcome.theta), float(outcome.theta.norm()))
+                return told | {"passes": round(remaining.meter.passes - passes)}
+    assert isinstance(found, str)
+    return none(found) if outcome.bent is None else local(*outcome.bent, found)
+
+
+def refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[Trace]:
+    """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
+    names = ", ".join(running(model))
+    if not names:
+        return []
+    if outcome.buffers is None and outcome.refresh:
+        refresh(model, removal.data, forward)
+        return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
+    if outcome.buffers is not None and outcome.anew:
+        return [trace("running statistics", names, "rewritten", "training began anew")]
+    why = "still come from" if outcome.buffers is None else "went on from those of"
+    return [trace("running statistics", names, "kept", f"they {why} the old graph")]
+
+
+def memories_of(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
+    """Weights that belong to single nodes, or were kept as they are, and so may still remember a deleted one."""
+    known = trained(model)
+    names = [name for name, _ in model.named_parameters() if name not in known]
+    some = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    frozen = [trace("frozen parameters", some, "kept", "they are not trained and keep what they learnt")] * bool(names)
+    if outcome.anew:
+        return frozen
+    why = "it has a row for every node; the row of a deleted node is still in it"
+    return frozen + [
+        trace("a parameter", name, "kept", why)
+        for name, parameter in model.named_parameters()
+        if parameter.dim() > 1 and parameter.size(0) == size
+    ]
