@@ -34,7 +34,7 @@ def audited(runs: Path) -> Path:
     """A report of that."""
     done = unweave("audit", runs / "a", runs / "b", *FEW, "--out", runs / "first.html")
     assert done.exit_code in (0, 3, 4), done.stderr
-    for word in ("membership, loss threshold: ", "usual if retrained", "Left out", str(runs / "first.html")):
+    for word in ("membership, loss threshold – ", "usual if retrained", "Left out", str(runs / "first.html")):
         assert word in done.stdout
     assert f"{runs / 'first.models'} holds models trained with the deleted data" in done.stdout
     assert "training models to compare with: 32 of 32" in done.stderr

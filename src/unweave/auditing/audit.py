@@ -113,7 +113,7 @@ class Audit:
         return json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
-        told = [f"{e.name}: {FINDINGS[e.finding]}\n  {e.question} {answer(e)}" for e in self.evidence]
+        told = [f"{e.name} – {FINDINGS[e.finding]}\n  {e.question} {answer(e)}" for e in self.evidence]
         notes = [f"{'Note':<11}{note}" for note in self.notes]
         if self.config["left_out"]:
             notes.append(f"{'Left out':<11}{self.config['left_out']}")
