@@ -227,9 +227,10 @@ class GIF(InfluenceStep):
         def evaluate(theta: Tensor) -> tuple[float, Tensor]:
             point = problem.remaining.look(theta)
             change, gradient = local.at(point)
-            if not best or change <= best[0][0]:
-                best[:] = [(change, theta, point)]
-            return problem.remaining_value + change, gradient
+            value = problem.remaining_value + change  # rounded as the minimisation sees it, so that both keep the same
+            if not best or value <= best[0][0]:
+                best[:] = [(value, theta, point)]
+            return value, gradient
 
         theta, found = minimise(
             evaluate,
