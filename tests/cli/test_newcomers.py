@@ -69,7 +69,9 @@ def test_a_calibration_from_before_retraining_says_so(tmp_path: Path) -> None:
     path = later.save(tmp_path / "run")
     assert "deletions, 2 requests ago, on the model before it was retrained" in unweave("show", path).stdout
     told = json.loads(unweave("show", path, "--json").stdout)["calibration"]
-    assert told == {"deletions": 20, "requests_ago": 2, "retrained_since": True}
+    assert told["deletions"] == 20
+    assert told["requests_ago"] == 2
+    assert told["retrained_since"] is True
 
 
 def test_a_training_of_ones_own_is_not_repeated_by_adam(run: uw.Run) -> None:

@@ -148,6 +148,8 @@ class Receipts(Sequence[Receipt]):
 
     def _parsed(self, number: int) -> Receipt:
         try:
-            return Receipt.from_json(self.log.line(number).decode())
+            receipt = Receipt.from_json(self.log.line(number).decode())
+            str(receipt)  # every figure that is shown is one
+            return receipt
         except (*MALFORMED, RequestError, MethodError) as error:
             raise RunError(f"receipt {number + 1} does not hold what a receipt holds: {error}") from error
