@@ -57,7 +57,7 @@ def coverage(asked: argparse.Namespace) -> Document:
             assert guess.high is not None
             held.append(guess.low <= figures.closed <= guess.high)
             errors.append(abs(guess.closed - figures.closed))
-        rows[rung] = {"held": fmean(held), "error": median(errors), "cost": found.typical_cost(rung)}
+        rows[str(rung)] = {"held": fmean(held), "error": median(errors), "cost": found.typical_cost(rung)}
     return {"mean": fmean(row["held"] for row in rows.values()), "held_back": found.held_back, "rungs": rows}
 
 

@@ -45,7 +45,8 @@ from unweave.experiments.poison import is_poisoned, stage
 from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
 from unweave.graph.index import is_undirected
 from unweave.methods import Method
-from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung
+from unweave.methods.ladder.rung import Rung
+from unweave.methods.ladder.rungs import Kept
 from unweave.methods.ladder.size import shape_of
 from unweave.training.recipe import Recipe
 
@@ -135,9 +136,9 @@ def methods(run: uw.Run) -> dict[str, str | Method]:
     """Every rung that was calibrated, the replays, and ``auto`` at every budget."""
     known, kept = run.calibration, Kept(run.prepared, run.checkpoints, run.recipe)
     assert known is not None
-    names = dict.fromkeys([*known.rungs, *(f"replay(share={share:g})" for share in REPLAYS)])
-    rungs = {name: Rung.of(name, kept.serving(name, known)) for name in names}
-    return {**rungs, **{auto(budget): auto(budget) for budget in BUDGETS}}
+    rungs = dict.fromkeys([*known.rungs, *(Rung.of("replay", share=share) for share in REPLAYS)])
+    ways: dict[str, str | Method] = {str(rung): kept.way(rung, known) for rung in rungs}
+    return {**ways, **{auto(budget): auto(budget) for budget in BUDGETS}}
 
 
 def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial) -> Document:
@@ -151,7 +152,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
         undirected=is_undirected(data),
         training_nodes=int(data.train_mask.sum()),
     )
-    believed = {rung: known.estimate(rung, shape) for rung in known.rungs}
+    believed = {str(rung): known.estimate(rung, shape) for rung in known.rungs}
     answers = {name: {"refused": why} for name, why in trial.failures.items() if name.startswith("auto")} | {
         name: {key: receipt.ladder[key] for key in ("rung", "expected_cost", "doubt")}
         | {"tried": len(receipt.ladder["tried"])}
@@ -164,7 +165,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
         "split": task.split,
         "seed": task.seed,
         "weight_decay": task.decay,
-        "retrain_seconds": trial.figures[RETRAIN]["seconds"],
+        "retrain_seconds": trial.figures["retrain"]["seconds"],
         "prepare_seconds": run.prepared.seconds,
         "calibration": {
             "deletions": len(known.told),

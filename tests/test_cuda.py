@@ -216,7 +216,7 @@ def test_a_walk_along_the_path_agrees() -> None:
 def test_the_ladder_climbs_streams_and_purges_on_the_device() -> None:
     run = ladder_run()
     assert run.calibration is not None
-    assert any(rung.startswith("retrace") for rung in run.calibration.rungs)
+    assert any(rung.method == "retrace" for rung in run.calibration.rungs)
     requests = [uw.draw("edges:0.05", small_graph(), seed=seed) for seed in range(3)]
     done = run.forget(requests, budget=0.9)
     assert len(done.receipts) == 3

@@ -9,13 +9,17 @@ import unweave as uw
 from tests.methods.test_calibration import known, made_up, trained
 from unweave.curvature.prepared import Prepared
 from unweave.methods import GIF, Auto, Outcome, Problem
-from unweave.methods.ladder.auto import Choice, read_share
+from unweave.methods.ladder.auto import read_share
 from unweave.methods.ladder.calibration import Calibration, Figures
+from unweave.methods.ladder.choice import Choice
 from unweave.methods.ladder.debt import Standing
+from unweave.methods.ladder.rung import Rung
 from unweave.methods.ladder.size import Shape
 from unweave.objective.parameters import flatten
 from unweave.receipt.estimate import Estimate
 from unweave.testing import small_graph
+
+TENTH = Rung.of("replay", share=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,7 @@ def calibrated(closed: dict[str, float], cost: dict[str, float]) -> Calibration:
         replace(
             deletion,
             rungs={
-                name: Figures(1 - (1 - share) * (1 + 0.1 * (number % 3 - 1)), cost[name], cost[name], 50.0)
+                Rung.read(name): Figures(1 - (1 - share) * (1 + 0.1 * (number % 3 - 1)), cost[name], cost[name], 50.0)
                 for name, share in closed.items()
             },
         )
@@ -114,19 +118,18 @@ def test_of_two_rungs_that_promise_alike_the_surer_is_used(run: uw.Run) -> None:
     wild = tuple(
         replace(
             d,
-            rungs=d.rungs
-            | {"replay(share=0.1)": replace(d.rungs["replay(share=0.1)"], closed=(0.97, -0.2, 0.8)[n % 3])},
+            rungs=d.rungs | {TENTH: replace(d.rungs[TENTH], closed=(0.97, -0.2, 0.8)[n % 3])},
         )
         for n, d in enumerate(found.deletions)
     )
     unsure = replace(found, deletions=wild)
-    assert unsure.estimate("replay(share=0.1)", Shape(edges=0.05)).closed > 0.6
+    assert unsure.estimate(TENTH, Shape(edges=0.05)).closed > 0.6
     assert rung_for(run, unsure, budget=0.2) == "finetune(epochs=2)"
 
 
 def test_one_that_closes_little_for_sure_is_not_preferred_to_one_that_closes_much_with_doubt() -> None:
     def choice(rung: str, closed: float, low: float) -> Choice:
-        return Choice(rung, 0.1, None, Standing().anew(Shape(edges=0.05), Estimate(closed, low, 0.95)))
+        return Choice(Rung.read(rung), 0.1, None, Standing().anew(Shape(edges=0.05), Estimate(closed, low, 0.95)))
 
     assert choice("gif", 0.65, -0.6).prudent > choice("replay(share=0.02)", 0.06, 0.02).prudent
     assert choice("gif", 0.65, 0.3).prudent > choice("retrace(share=0.8, end=0.1)", 0.66, -0.6).prudent
@@ -314,10 +317,11 @@ def test_at_a_minimum_what_cannot_be_told_apart_is_enough(minimum: uw.Run) -> No
     assert found.gap(shapes[0]) < found.gap(shapes[1])
     # What each closes and costs is set: how long a rung takes on a graph so small is chance.
     told = {"gif(steps=1)": (0.2, 0.02), "gif": (0.2, 0.05), "gif(steps=40)": (0.99, 0.3)}
+    set_to = {Rung.read(name): figures for name, figures in told.items()}
     poor = replace(
         found,
         deletions=tuple(
-            replace(d, rungs={n: replace(d.rungs[n], closed=c, cost=p) for n, (c, p) in told.items() if n in d.rungs})
+            replace(d, rungs={n: replace(d.rungs[n], closed=c, cost=p) for n, (c, p) in set_to.items() if n in d.rungs})
             for d in found.deletions
         ),
     )

@@ -1,5 +1,6 @@
 """Calibration: what each rung is worth is measured on simulated deletions, kept, resumed, and estimated."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import unweave as uw
 from tests.killing import kill_often
 from unweave.methods.ladder.calibration import Calibration, Deletion, Figures
 from unweave.methods.ladder.jackknife import Jackknife
+from unweave.methods.ladder.rung import GIF, RETRAIN, Rung
 from unweave.methods.ladder.size import Shape
 from unweave.request import KINDS
 from unweave.run.calibrate import simulate
 from unweave.testing import small_graph
 from unweave.training.checkpoints import Checkpoint
+
+HALF, FIFTH = (Rung.of("replay", share=share) for share in (0.5, 0.2))
 
 
 def trained(*, seed: int = 0) -> uw.Run:
@@ -52,7 +56,7 @@ def test_every_rung_is_measured_against_retraining(calibrated: uw.Run) -> None:
         "replay(share=0.1)",
         "replay(share=0.5)",
     }
-    assert names <= set(found.rungs)
+    assert names <= {str(rung) for rung in found.rungs}
     deletion = found.deletions[1]
     request = simulate(calibrated.data, 1)
     assert len(request.edges) / (calibrated.data.num_edges / 2) == pytest.approx(deletion.shape.edges)
@@ -67,10 +71,8 @@ def test_every_rung_is_measured_against_retraining(calibrated: uw.Run) -> None:
         return float((target.exp() * (target - other)).sum(dim=-1).mean())
 
     assert deletion.gap == pytest.approx(divergence(start), rel=1e-4)
-    assert deletion.rungs["replay(share=0.5)"].closed == pytest.approx(
-        1 - divergence(near) / divergence(start), abs=1e-3
-    )
-    assert deletion.rungs["replay(share=0.5)"].passes > deletion.rungs["replay(share=0.1)"].passes
+    assert deletion.rungs[HALF].closed == pytest.approx(1 - divergence(near) / divergence(start), abs=1e-3)
+    assert deletion.rungs[HALF].passes > deletion.rungs[Rung.of("replay", share=0.1)].passes
 
 
 def test_deletions_are_of_every_kind_and_many_sizes_and_never_those_of_a_drawn_request() -> None:
@@ -116,6 +118,24 @@ def test_it_goes_on_where_it_stopped(calibrated: uw.Run, tmp_path: Path) -> None
     assert known(moved.calibrate(1)).requests == 1
 
 
+def test_a_file_has_rungs_by_names_that_people_read(calibrated: uw.Run) -> None:
+    document = json.loads(json.dumps(known(calibrated).to_dict()))
+    names = set(document["deletions"][1]["rungs"])
+    assert {"gif(steps=1)", "gif", "gif@0.316", "gif@3.16", "replay(share=0.5)"} <= names
+    assert Calibration.from_dict(document) == known(calibrated)
+
+
+@pytest.mark.parametrize(
+    "name", ["gif", "gif(steps=1)@0.316", "finetune(epochs=2)", "retrace(share=0.333333, end=0.05, steps=5)", "retrain"]
+)
+def test_a_rung_is_read_as_it_is_written(name: str) -> None:
+    rung = Rung.read(name)
+    assert str(rung) == name
+    assert Rung.read(str(rung)) == rung
+    assert Rung.of("replay", share=1 / 3) == Rung.read("replay(share=0.333333)")
+    assert RETRAIN.at(3.0) == RETRAIN
+
+
 def test_runs_without_a_calibration_open(tmp_path: Path) -> None:
     path = trained().save(tmp_path / "run")
     assert not (path / "calibration.json").exists()
@@ -136,10 +156,10 @@ def made_up(slope: float, noise: float, *, count: int = 40, seed: int = 0, helps
         kind = KINDS[number % 4]
         left = np.exp(slope * (np.log10(size) + 2) - 1 + (kind == "nodes") + noise * rng.standard_normal())
         rungs = {
-            "gif": Figures(1 - left, 0.05, 0.05, 0.5),
-            "gif@0.316": Figures(1 - left / helps, 0.05, 0.05, 0.5),
-            "gif@3.16": Figures(1 - left * 1.5, 0.05, 0.05, 0.5),
-            "replay(share=0.2)": Figures(1 - left / 2, 0.2 + 0.01 * rng.random(), 0.2, None),
+            GIF: Figures(1 - left, 0.05, 0.05, 0.5),
+            GIF.at(10**-0.5): Figures(1 - left / helps, 0.05, 0.05, 0.5),
+            GIF.at(10**0.5): Figures(1 - left * 1.5, 0.05, 0.05, 0.5),
+            FIFTH: Figures(1 - left / 2, 0.2 + 0.01 * rng.random(), 0.2, None),
         }
         deletions.append(Deletion(Shape(**{kind: size}), rungs, 0.1, 1.0, 200.0, 2.0))
     return Calibration("digest", 0, tuple(deletions), damping=2.0)
@@ -147,14 +167,14 @@ def made_up(slope: float, noise: float, *, count: int = 40, seed: int = 0, helps
 
 def test_the_estimate_follows_kind_and_size() -> None:
     found = made_up(0.5, 0.05)
-    small, large = (found.estimate("gif", Shape(edges=size)).closed for size in (0.002, 0.15))
+    small, large = (found.estimate(GIF, Shape(edges=size)).closed for size in (0.002, 0.15))
     assert small > large + 0.2
-    assert found.estimate("gif", Shape(edges=0.02)).closed > found.estimate("gif", Shape(nodes=0.02)).closed + 0.2
-    mixed = found.estimate("gif", Shape(edges=0.01, nodes=0.01)).closed
-    assert found.estimate("gif", Shape(nodes=0.02)).closed < mixed < found.estimate("gif", Shape(edges=0.02)).closed
-    assert found.rungs == ("gif", "replay(share=0.2)")
-    assert found.cost("replay(share=0.2)", Shape(edges=0.1)) == pytest.approx(0.205, abs=0.005)
-    assert found.estimate("retrain", Shape(nodes=0.5)).low == 1
+    assert found.estimate(GIF, Shape(edges=0.02)).closed > found.estimate(GIF, Shape(nodes=0.02)).closed + 0.2
+    mixed = found.estimate(GIF, Shape(edges=0.01, nodes=0.01)).closed
+    assert found.estimate(GIF, Shape(nodes=0.02)).closed < mixed < found.estimate(GIF, Shape(edges=0.02)).closed
+    assert found.rungs == (GIF, FIFTH)
+    assert found.cost(FIFTH, Shape(edges=0.1)) == pytest.approx(0.205, abs=0.005)
+    assert found.estimate(RETRAIN, Shape(nodes=0.5)).low == 1
 
 
 def test_intervals_hold_nine_times_in_ten() -> None:
@@ -163,11 +183,11 @@ def test_intervals_hold_nine_times_in_ten() -> None:
     for seed in range(10):
         found, fresh = made_up(0.3, 0.4, seed=seed), made_up(0.3, 0.4, seed=100 + seed, count=20)
         for deletion in fresh.deletions:
-            guess = found.estimate("gif", deletion.shape)
+            guess = found.estimate(GIF, deletion.shape)
             assert guess.low is not None
             assert guess.high is not None
             assert guess.low <= guess.closed <= guess.high <= 1
-            held += guess.low <= deletion.rungs["gif"].closed <= guess.high
+            held += guess.low <= deletion.rungs[GIF].closed <= guess.high
             total += 1
     assert 0.85 <= held / total <= 0.95
     assert 0.8 <= found.held_back["coverage"] <= 1
@@ -184,48 +204,45 @@ def test_intervals_hold_for_small_and_for_large_requests() -> None:
         deletions = []
         for d in plain.deletions:
             off = np.exp(rng.standard_normal() * 0.02 / d.shape.size**0.5)
-            closed = 1 - (1 - d.rungs["gif"].closed) * off
-            deletions.append(replace(d, rungs={"gif": replace(d.rungs["gif"], closed=closed)}))
+            closed = 1 - (1 - d.rungs[GIF].closed) * off
+            deletions.append(replace(d, rungs={GIF: replace(d.rungs[GIF], closed=closed)}))
         return replace(plain, deletions=tuple(deletions))
 
     held: dict[bool, list[bool]] = {True: [], False: []}
     for seed in range(20):
         found = noisy(seed, 24)
         for deletion in noisy(100 + seed, 24).deletions:
-            guess = found.estimate("gif", deletion.shape)
+            guess = found.estimate(GIF, deletion.shape)
             assert guess.low is not None
             assert guess.high is not None
-            held[deletion.shape.size > 0.02].append(guess.low <= deletion.rungs["gif"].closed <= guess.high)
+            held[deletion.shape.size > 0.02].append(guess.low <= deletion.rungs[GIF].closed <= guess.high)
     assert all(0.85 <= np.mean(group) <= 0.97 for group in held.values())
 
 
 def test_the_cost_is_that_of_requests_of_its_kind() -> None:
     found = made_up(0.3, 0.1)
     dear = tuple(
-        replace(d, rungs={"gif": replace(d.rungs["gif"], cost=0.09 if d.shape.nodes else 0.03)})
-        for d in found.deletions
+        replace(d, rungs={GIF: replace(d.rungs[GIF], cost=0.09 if d.shape.nodes else 0.03)}) for d in found.deletions
     )
     found = replace(found, deletions=dear)
-    assert found.cost("gif", Shape(nodes=0.05)) == 0.09
-    assert found.cost("gif", Shape(edges=0.05)) == 0.03
+    assert found.cost(GIF, Shape(nodes=0.05)) == 0.09
+    assert found.cost(GIF, Shape(edges=0.05)) == 0.03
 
 
 def test_few_deletions_give_no_interval_and_say_so() -> None:
     found = made_up(0.3, 0.1, count=8)
-    guess = found.estimate("gif", Shape(edges=0.01))
+    guess = found.estimate(GIF, Shape(edges=0.01))
     assert guess.low is guess.high is None
     assert "too few simulated deletions, 8," in str(guess)
     assert found.held_back == {}
-    assert made_up(0.3, 0.1, count=9).estimate("gif", Shape(edges=0.01)).low is not None
+    assert made_up(0.3, 0.1, count=9).estimate(GIF, Shape(edges=0.01)).low is not None
 
 
 def test_the_damping_that_serves_best_is_used() -> None:
     assert made_up(0.3, 0.1).factor == 1
     better = made_up(0.3, 0.1, helps=2.0)
     assert better.factor == pytest.approx(10**-0.5)
-    assert (
-        better.estimate("gif", Shape(edges=0.01)).closed > made_up(0.3, 0.1).estimate("gif", Shape(edges=0.01)).closed
-    )
+    assert better.estimate(GIF, Shape(edges=0.01)).closed > made_up(0.3, 0.1).estimate(GIF, Shape(edges=0.01)).closed
     run = trained().prepare()
     assert run.prepared is not None
     again = run.replace(calibration=better).prepare()
@@ -255,9 +272,9 @@ def test_a_model_at_a_minimum_is_calibrated_too() -> None:
     data = small_graph(nodes=90)
     run = uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=30).calibrate(9)
     found = known(run)
-    assert "gif(steps=40)" in found.rungs
-    assert not any("@" in name for d in found.deletions for name in d.rungs)
-    assert found.estimate("gif", Shape(edges=0.05)).closed > 0.9
+    assert Rung.of("gif", steps=40) in found.rungs
+    assert all(rung.factor == 1 for d in found.deletions for rung in d.rungs)
+    assert found.estimate(GIF, Shape(edges=0.05)).closed > 0.9
     assert run.prepared is not None
     assert run.prepared.at_minimum
 
@@ -286,7 +303,7 @@ def test_ones_own_training_is_the_reference() -> None:
     trainer(model, data, middle, 12)
     run = uw.Run(model.eval(), data, recipe=uw.Recipe(epochs=12, weight_decay=1e-3), checkpoints=(middle,))
     found = known(run.calibrate(2, trainer=trainer))
-    assert "replay(share=0.5)" in found.rungs
+    assert HALF in found.rungs
     assert found.deletions[0].gap > 0
 
 

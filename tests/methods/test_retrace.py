@@ -343,14 +343,15 @@ def test_a_walk_that_goes_astray_is_an_error_and_changes_nothing() -> None:
 def test_the_ladder_walks() -> None:
     run = trained().calibrate(9)
     assert run.calibration is not None
-    walks = [rung for rung in run.calibration.rungs if rung.startswith("retrace")]
+    rungs = [rung for rung in run.calibration.rungs if rung.method == "retrace"]
+    walks = [str(rung) for rung in rungs]
     assert set(walks) == {
         "retrace(share=0.8, end=0.05)",
         "retrace(share=0.8, end=0.1)",
     }
     request = uw.draw("edges:0.05", run.data)
     best = tuple(
-        replace(d, rungs={name: replace(f, closed=0.95 if name == walks[-1] else 0.1) for name, f in d.rungs.items()})
+        replace(d, rungs={rung: replace(f, closed=0.95 if rung == rungs[-1] else 0.1) for rung, f in d.rungs.items()})
         for d in run.calibration.deletions
     )
     sure = run.replace(calibration=replace(run.calibration, deletions=best))

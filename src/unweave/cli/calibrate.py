@@ -85,7 +85,7 @@ def _summary(found: "Calibration") -> dict[str, object]:
         "retrainings": found.retrainings,
         "held_back": found.held_back,
         "rungs": {
-            rung: {
+            str(rung): {
                 "cost": found.typical_cost(rung),
                 "failed": found.failed(rung),
                 "closed": {
@@ -112,7 +112,7 @@ def _table(found: "Calibration") -> Table:
         cells = [
             " ".join(_share(found.estimate(rung, Shape(**{kind: size})).closed) for kind in KINDS) for size in SIZES
         ]
-        table.add_row(rung, f"{found.typical_cost(rung):.1%}", *cells)
+        table.add_row(str(rung), f"{found.typical_cost(rung):.1%}", *cells)
     return table
 
 

@@ -115,6 +115,11 @@ class Method(ABC):
     def forget(self, problem: Problem) -> Outcome:
         """Return parameters that no longer depend on what was removed, as nearly as the method can."""
 
+    @property
+    def passes(self) -> float | None:
+        """Passes over the graph that it takes as a rule, beside posing the problem, as far as its options tell."""
+        return None
+
     def expect(self, problem: Problem) -> Expected:
         """What :meth:`forget` would do with a problem, and its cost; what that would refuse, this refuses as well.
 

@@ -23,6 +23,9 @@ from unweave.request import ALL
 
 __all__ = ["GIF"]
 
+FRESH = 68
+"""Passes without a prepared state, as a rule."""
+
 SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
@@ -134,6 +137,14 @@ class GIF(InfluenceStep):
             return outcome
         warning = f"{worn:.0%} of the graph went since the curvature was computed; call unweave.prepare anew"
         return replace(outcome, warnings=(*outcome.warnings, warning))
+
+    @property
+    def passes(self) -> float:
+        """Two for each gradient from a prepared state; without one the curvature costs most."""
+        if self.prepared is None or self.damping is not None:
+            return FRESH
+        usual = TUNING.step.steps if self.prepared.at_minimum else TUNING.step.damped_steps
+        return 2 * (usual if self.steps == "auto" else self.steps)
 
     def expect(self, problem: Problem) -> Expected:
         """A gradient a step from a prepared state; without one at most what the longer of two ways would take."""

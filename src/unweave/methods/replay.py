@@ -113,17 +113,32 @@ class Replay(Method):
             anew=at == 0,
         )
 
+    def _at(self) -> int:
+        """The epoch from which training is done again."""
+        start = self._start(in_order(self.checkpoints))
+        return 0 if start is None else start.epoch
+
+    @property
+    def _polishes(self) -> bool:
+        return self.forgettable and self.trainer is None
+
+    @property
+    def passes(self) -> float:
+        """Two for each epoch done again, each state whose pull is new, and each gradient of a polish."""
+        at, known = self._at(), in_order(self.checkpoints)
+        made = sum(state.epoch >= at for state in known) if is_traced(known) else 0
+        return 2 * (self._until - at + made + (TUNING.polish.evaluations if self._polishes else 0))
+
     def expect(self, problem: Problem) -> Expected:
         """Two passes for each epoch done again, and a polish where there was one."""
         epochs = self._until
         model, known = one_model(problem, self.trainer), in_order(self.checkpoints)
-        start = self._start(known)
-        at = 0 if start is None else start.epoch
+        start, at = self._start(known), self._at()
         if self.trainer is None:
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
                 self._trainer(problem, model)(model, problem.removal.data, start, at)
-        made = sum(state.epoch >= at for state in known) if is_traced(known) else 0
-        passes, polishes = 2 * (epochs - at + made), self.forgettable and self.trainer is None
+        polishes = self._polishes
+        passes = self.passes - (2 * TUNING.polish.evaluations if polishes else 0)  # how many it takes is not known
         return Expected(
             f"train the last {epochs - at} of {epochs} epochs again, from epoch {at}"
             + (", then to a minimum" if polishes else ""),

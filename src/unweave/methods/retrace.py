@@ -103,6 +103,19 @@ class Retrace(Replay):
         known = in_order(self.checkpoints)
         return replace(outcome, details=details, nearness=nearness, point=point, checkpoints=known, anew=False)
 
+    @property
+    def passes(self) -> float:
+        """Two for each gradient of the walk and for each epoch at the end."""
+        known = in_order(self.checkpoints)
+        ends = [0 if start is None else start.epoch for start in self._ends(known)]
+        stations = _spread([state for state in known if ends[0] <= state.epoch <= ends[1]], self.steps)
+        polish = TUNING.polish.evaluations if self._polishes else 0
+        return 2 * (len(stations) - 1 + self._until - ends[1] + polish)
+
+    def _ends(self, known: tuple[Checkpoint, ...]) -> list[Checkpoint | None]:
+        """The states at which the walk begins and ends."""
+        return [replace(self, share=share)._start(known) for share in (self.share, self.end)]
+
     def expect(self, problem: Problem) -> Expected:
         """Two passes for each gradient of the walk and for each epoch at the end."""
         stations = self._stations(problem)
@@ -128,7 +141,7 @@ class Retrace(Replay):
         known = in_order(self.checkpoints)
         if resume_at(self.end, self._until) == 0:
             raise MethodError(f"end={self.end:g} is all of {self.epochs} epochs; use method='retrain'")
-        first, last = (replace(self, share=share)._start(known) for share in (self.share, self.end))
+        first, last = self._ends(known)
         if first is None or last is None:
             raise MethodError(f"share={self.share:g} is all of {self.epochs} epochs; use method='retrain'")
         if not is_traced(known):

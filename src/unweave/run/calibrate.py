@@ -15,8 +15,9 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError, ModelError, SolverError
 from unweave.graph.index import distinct_edges, is_undirected
-from unweave.methods.ladder.calibration import Calibration, Deletion, Figures, at_factor, is_damped
-from unweave.methods.ladder.rungs import RETRAIN, Kept, Rung, rungs_of
+from unweave.methods.ladder.calibration import Calibration, Deletion, Figures
+from unweave.methods.ladder.rung import RETRAIN, Rung
+from unweave.methods.ladder.rungs import Kept, rungs_of
 from unweave.methods.ladder.size import shape_of
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.request import ALL, KINDS, Request
@@ -130,22 +131,20 @@ def _measure(state: State, ready: Prepared, request: Request, trainer: AnyTraine
     distance = gap(target, nothing, kept)
     seconds, passes = reference.receipt.seconds["forget"], reference.receipt.passes
 
-    def figures(name: str, factor: float) -> Figures | None:
+    def figures(rung: Rung, factor: float) -> Figures | None:
         damped = replace(ready, damping=factor * ready.damping)
         try:
-            done = _forget(state, request, name, damped, trainer)
+            done = _forget(state, request, rung, damped, trainer)
         except SolverError:
             return None
         share = closed(_distance(done, reference, target, kept, state), distance)
         spent = done.receipt.seconds["total"] / seconds, done.receipt.passes / passes
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
-    names = rungs_of(Kept(ready, state.checkpoints, state.training.recipe, trainer))[:-1]
-    tried = [
-        (name, f) for name in names for f in (TUNING.ladder.factors if ready.damping and is_damped(name) else (1.0,))
-    ]
-    rungs = {at_factor(name, factor): figures(name, factor) for name, factor in tried if distance > 0}
-    told = {name: result for name, result in rungs.items() if result is not None}
+    rungs = rungs_of(Kept(ready, state.checkpoints, state.training.recipe, trainer))[:-1]
+    tried = [(rung, f) for rung in rungs for f in (TUNING.ladder.factors if ready.damping and rung.damped else (1.0,))]
+    found = {rung.at(factor): figures(rung, factor) for rung, factor in tried if distance > 0}
+    told = {rung: result for rung, result in found.items() if result is not None}
     return Deletion(shape, told, distance, seconds, float(passes), perf_counter() - start)
 
 
@@ -153,8 +152,8 @@ def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tenso
     return gap(target, log_probabilities(done.model, reference.data, state.forward), kept)
 
 
-def _forget(state: State, request: Request, name: str, ready: Prepared, trainer: AnyTrainer | str | None) -> Unlearned:
+def _forget(state: State, request: Request, rung: Rung, ready: Prepared, trainer: AnyTrainer | str | None) -> Unlearned:
     # The yardstick is training alone, without what it costs to keep its states.
-    states = () if name == RETRAIN else state.checkpoints
-    how = Rung.of(name, Kept(ready, states, state.training.recipe, trainer))
+    states = () if rung == RETRAIN else state.checkpoints
+    how = Kept(ready, states, state.training.recipe, trainer).way(rung)
     return unlearn_state(state, request, how, allow_class_loss=True)

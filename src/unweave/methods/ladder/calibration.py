@@ -6,7 +6,7 @@
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from statistics import fmean, median
 from typing import Any
@@ -16,16 +16,14 @@ import numpy as np
 from unweave._core.tuning import TUNING
 from unweave.errors import RunError
 from unweave.methods.ladder.jackknife import Array, Jackknife
+from unweave.methods.ladder.rung import GIF, RETRAIN, Rung
 from unweave.methods.ladder.size import Shape
 from unweave.receipt.estimate import FEWEST, Estimate
 from unweave.request import KINDS
 
-__all__ = ["LONGEST", "Calibration", "Deletion", "Figures", "at_factor", "is_damped"]
+__all__ = ["Calibration", "Deletion", "Figures", "longest"]
 
 FORMAT = "unweave-calibration-1"
-
-LONGEST = "gif(steps=40)"
-"""The rung that minimises longest at a minimum; it is measured nowhere else."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Deletion:
     """
 
     shape: Shape
-    rungs: dict[str, Figures]
+    rungs: dict[Rung, Figures]
     gap: float
     seconds: float
     passes: float
@@ -101,38 +99,38 @@ class Calibration:
         """Times the prepared damping: the one that served best, or 1 where none was clearly better."""
         left = {}
         for factor in TUNING.ladder.factors:
-            pairs = [(d.rungs.get("gif"), d.rungs.get(at_factor("gif", factor))) for d in self.told]
+            pairs = [(d.rungs.get(GIF), d.rungs.get(GIF.at(factor))) for d in self.told]
             both = [_left(other) - _left(usual) for usual, other in pairs if usual and other]
             left[factor] = fmean(both) if len(both) >= FEWEST else 0.0
         best = min(left, key=lambda factor: left[factor])
         return best if left[best] < -TUNING.ladder.clearly else 1.0
 
     @cached_property
-    def rungs(self) -> tuple[str, ...]:
+    def rungs(self) -> tuple[Rung, ...]:
         """The rungs that were measured, with the damping that serves best, cheapest first; without ``retrain``."""
-        names = dict.fromkeys(name for d in self.told for name in d.rungs if "@" not in name)
-        return tuple(sorted((name for name in names if self._known(name)), key=self.typical_cost))
+        found = dict.fromkeys(rung for d in self.told for rung in d.rungs if rung.factor == 1)
+        return tuple(sorted((rung for rung in found if self._known(rung)), key=self.typical_cost))
 
-    def _known(self, rung: str) -> list[tuple[Deletion, Figures]]:
+    def _known(self, rung: Rung) -> list[tuple[Deletion, Figures]]:
         """What a rung did, with the damping that serves best."""
-        name = at_factor(rung, self.factor) if is_damped(rung) else rung
-        return [(d, d.rungs[name]) for d in self.told if name in d.rungs]
+        tried = rung.at(self.factor)
+        return [(d, d.rungs[tried]) for d in self.told if tried in d.rungs]
 
-    def typical_cost(self, rung: str) -> float:
+    def typical_cost(self, rung: Rung) -> float:
         """Seconds of a rung as a share of retraining: the median of all deletions."""
-        return 1.0 if rung == "retrain" else median(figures.cost for _, figures in self._known(rung))
+        return 1.0 if rung == RETRAIN else median(figures.cost for _, figures in self._known(rung))
 
-    def cost(self, rung: str, shape: Shape) -> float:
+    def cost(self, rung: Rung, shape: Shape) -> float:
         """The same for a request: the median of the deletions that are most like it.
 
         Another kind is as far as ten times the size: taking nodes out of a graph costs more than taking edges.
         """
-        if rung == "retrain":
+        if rung == RETRAIN:
             return 1.0
         known = sorted(self._known(rung), key=lambda pair: _unlike(pair[0].shape, shape))
         return median(figures.cost for _, figures in known[: max(TUNING.ladder.like, -(-len(known) // 4))])
 
-    def highest_residual(self, rung: str) -> float | None:
+    def highest_residual(self, rung: Rung) -> float | None:
         """The most that a rung left of the gradient of a local problem, over all deletions."""
         known = [figures.residual for _, figures in self._known(rung) if figures.residual is not None]
         return max(known, default=None)
@@ -142,17 +140,17 @@ class Calibration:
         """Passes of a retraining: the median of all deletions."""
         return median(d.passes for d in self.told)
 
-    def failed(self, rung: str) -> int:
+    def failed(self, rung: Rung) -> int:
         """For how many deletions a rung gave no answer."""
         return len(self.told) - len(self._known(rung))
 
     @cached_property
-    def _fits(self) -> dict[str, Jackknife]:
+    def _fits(self) -> dict[Rung, Jackknife]:
         return {rung: _fitted(self._known(rung)) for rung in self.rungs}
 
-    def estimate(self, rung: str, shape: Shape) -> Estimate:
+    def estimate(self, rung: Rung, shape: Shape) -> Estimate:
         """What a rung is believed to close for a request like this."""
-        if rung == "retrain":
+        if rung == RETRAIN:
             return Estimate(1.0, 1.0, 1.0, len(self.deletions))
         return _estimate(self._fits[rung], shape)
 
@@ -173,7 +171,7 @@ class Calibration:
         is the median of what they differ by, so that a few that ended at another minimum do not count. 0 elsewhere,
         where nothing like it is known.
         """
-        left = [abs(d.gap * (1 - figures.closed)) for d, figures in self._known(LONGEST)]  # rounding may be below 0
+        left = [abs(d.gap * (1 - figures.closed)) for d, figures in self._known(longest())]  # rounding may be below 0
         return median(left) if left else 0.0
 
     @cached_property
@@ -221,25 +219,33 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document."""
-        return {"format": FORMAT, **asdict(self)}
+        deletions = [
+            vars(found)
+            | {
+                "shape": asdict(found.shape),
+                "rungs": {str(rung): asdict(figures) for rung, figures in found.rungs.items()},
+            }
+            for found in self.deletions
+        ]
+        return {"format": FORMAT, **{f.name: getattr(self, f.name) for f in fields(self)}, "deletions": deletions}
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> "Calibration":
         """Read what :meth:`to_dict` wrote."""
-        fields = dict(document)
-        if fields.pop("format", None) != FORMAT:
+        parts = dict(document)
+        if parts.pop("format", None) != FORMAT:
             raise RunError(f"not a calibration of this version of unweave: format {document.get('format')!r}")
         deletions = tuple(
             Deletion(
                 **{
                     **found,
                     "shape": Shape(**found["shape"]),
-                    "rungs": {name: Figures(**figures) for name, figures in found["rungs"].items()},
+                    "rungs": {Rung.read(name): Figures(**figures) for name, figures in found["rungs"].items()},
                 }
             )
-            for found in fields.pop("deletions")
+            for found in parts.pop("deletions")
         )
-        return cls(**fields, deletions=deletions)
+        return cls(**parts, deletions=deletions)
 
     @classmethod
     def from_json(cls, text: bytes) -> "Calibration":
@@ -247,14 +253,9 @@ class Calibration:
         return cls.from_dict(json.loads(text))
 
 
-def is_damped(rung: str) -> bool:
-    """Whether a rung is an influence step alone, which other dampings are tried for."""
-    return rung.partition("(")[0] == "gif"
-
-
-def at_factor(rung: str, factor: float) -> str:
-    """The name under which a rung is kept that was tried with another damping."""
-    return rung if factor == 1 else f"{rung}@{factor:.3g}"
+def longest() -> Rung:
+    """The rung that minimises longest at a minimum; it is measured nowhere else."""
+    return Rung.of("gif", steps=TUNING.ladder.longest)
 
 
 def _left(figures: Figures) -> float:

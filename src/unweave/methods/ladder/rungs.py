@@ -1,4 +1,4 @@
-"""The rungs of the ladder: the ways to forget that a model, what is kept of its training and its recipe allow."""
+"""The rungs there are: what a model, what is kept of its training and its recipe allow."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,17 +7,41 @@ from typing import ClassVar
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.methods.base import Expected, Method, Outcome
-from unweave.methods.ladder.calibration import LONGEST, Calibration, is_damped
+from unweave.methods.ladder.calibration import Calibration, longest
+from unweave.methods.ladder.rung import GIF, ONE_STEP, RETRAIN, Rung
 from unweave.methods.problem import Problem
-from unweave.methods.registry import make, parse
+from unweave.methods.registry import make
 from unweave.training.checkpoints import Checkpoint, in_order
 from unweave.training.path import is_traced
 from unweave.training.recipe import AnyTrainer, Recipe
 from unweave.training.trainer import Own, as_trainer
 
-__all__ = ["RETRAIN", "Kept", "Rung", "rungs_of"]
+__all__ = ["Kept", "Way", "rungs_of"]
 
-RETRAIN = "retrain"
+POSING, POSING_PREPARED = 7, 2
+"""Passes that it takes to pose a problem and to look at its answer, without a prepared state and with one."""
+
+
+@dataclass(frozen=True)
+class Way(Method):
+    """A rung as a method; whatever it is, the prepared state spares it what was computed before.
+
+    Attributes:
+        method: What it does.
+        prepared: The prepared state.
+    """
+
+    name: ClassVar[str] = "rung"
+    method: Method
+    prepared: Prepared | None = None
+
+    def forget(self, problem: Problem) -> Outcome:
+        """Forget that way."""
+        return self.method.forget(problem)
+
+    def expect(self, problem: Problem) -> Expected:
+        """What that way expects."""
+        return self.method.expect(problem)
 
 
 @dataclass(frozen=True)
@@ -41,70 +65,62 @@ class Kept:
         """One's own training, by the arguments it takes."""
         return None if self.trainer is None else as_trainer(self.trainer)
 
-    def serving(self, rung: str, known: Calibration | None) -> "Kept":
-        """What a rung is given. What calibration raised the damping by is for influence steps alone."""
-        if known is None or self.prepared is None or is_damped(rung):
-            return self
-        return replace(self, prepared=replace(self.prepared, damping=self.prepared.damping / known.factor))
+    @property
+    def at_minimum(self) -> bool:
+        """Whether training ended at a minimum."""
+        if self.prepared is not None:
+            return self.prepared.at_minimum
+        return self.recipe is not None and self.recipe.forgettable
 
-
-@dataclass(frozen=True)
-class Rung(Method):
-    """One way to forget, by its name; whatever it is, the prepared state spares it what was computed before.
-
-    Attributes:
-        way: The method.
-        prepared: The prepared state.
-    """
-
-    name: ClassVar[str] = "rung"
-    way: Method
-    prepared: Prepared | None = None
-
-    def forget(self, problem: Problem) -> Outcome:
-        """Forget that way."""
-        return self.way.forget(problem)
-
-    def expect(self, problem: Problem) -> Expected:
-        """What that way expects."""
-        return self.way.expect(problem)
-
-    @classmethod
-    def of(cls, name: str, kept: Kept) -> "Rung":
-        """The rung of a name, e.g. ``replay(share=0.2)``."""
-        method, options = parse(name)
+    def way(self, rung: Rung, known: Calibration | None = None) -> Way:
+        """A rung as a method. What calibration raised the damping by is for influence steps alone."""
+        ready = self.prepared
+        if ready is not None and known is not None and not rung.damped:
+            ready = replace(ready, damping=ready.damping / known.factor)
+        method, options = rung.method, rung.given
         if method in ("gif", "retrace"):
-            options["prepared"] = kept.prepared
-        if method in ("replay", "retrace", RETRAIN):
-            options["checkpoints"] = kept.checkpoints
-            if kept.trainer is not None:
-                options["trainer"] = kept.trainer
-        if kept.own is not None and kept.own.states and method == RETRAIN:
+            options["prepared"] = ready
+        if method in ("replay", "retrace", "retrain"):
+            options["checkpoints"] = self.checkpoints
+            if self.trainer is not None:
+                options["trainer"] = self.trainer
+        if self.own is not None and self.own.states and method == "retrain":
             method, options = "replay", {"share": 1, **options}
-        return cls(make(method, options, kept.recipe), kept.prepared)
+        return Way(make(method, options, self.recipe), ready)
+
+    def cost(self, rung: Rung) -> float | None:
+        """What a rung costs by the passes it takes as a rule, as a share of a retraining; ``None`` without a recipe."""
+        if self.recipe is None:
+            return None
+        if rung == RETRAIN:
+            return 1.0
+        passes = self.way(rung).method.passes
+        if passes is None:
+            return None
+        whole = 2 * (self.recipe.epochs + (TUNING.polish.evaluations if self.recipe.forgettable else 0))
+        return float((POSING if self.prepared is None else POSING_PREPARED) + passes) / whole
 
 
-def rungs_of(kept: Kept) -> tuple[str, ...]:
-    """Names of all rungs there are, ``retrain`` last; what needs the recipe is there where it is known."""
-    found = ["gif"]
+def rungs_of(kept: Kept) -> tuple[Rung, ...]:
+    """All rungs there are, ``retrain`` last; what needs the recipe is there where it is known."""
+    found = [GIF]
     if kept.prepared is not None:  # otherwise its curvature costs the same whatever the steps
-        found = ["gif(steps=1)", "gif"]
+        found = [ONE_STEP, GIF]
     if kept.prepared is not None and kept.prepared.at_minimum:
-        found.append(LONGEST)  # beyond the 15 steps at which gif stops by itself
-    own = kept.own
+        found.append(longest())  # beyond the 15 steps at which gif stops by itself
+    own, ladder = kept.own, TUNING.ladder
     if kept.recipe is None:
         return (*found, RETRAIN) if own is not None and own.whole else tuple(found)
     epochs = kept.recipe.epochs
-    found += [
-        f"finetune(epochs={n})" for n in sorted({max(1, round(share * epochs)) for share in TUNING.ladder.finetunes})
-    ]
+    lengths = {max(1, round(share * epochs)) for share in ladder.finetunes}
+    found += [Rung.of("finetune", epochs=length) for length in sorted(lengths)]
     states = [state for state in in_order(kept.checkpoints)[::-1] if state.epoch > 0 and (own is None or own.states)]
     shares = [1 - state.epoch / epochs for state in states]
     walks = kept.prepared is not None and not kept.prepared.at_minimum and is_traced(states) and len(states) > 1
-    found += [f"replay(share={share:.6g})" for share in shares if not walks or share <= TUNING.ladder.replayed]
+    found += [Rung.of("replay", share=share) for share in shares if not walks or share <= ladder.replayed]
     if walks:
-        ends = [share for share in shares[:-1] if share <= TUNING.ladder.ends] or shares[:1]
-        walk = f"retrace(share={shares[-1]:.6g}, end="
-        found += [f"{walk}{shares[0]:.6g}, steps={TUNING.ladder.few})"] * (len(states) > TUNING.ladder.few + 1)
-        found += [f"{walk}{end:.6g})" for end in ends]
+        if len(states) > ladder.few + 1:
+            found.append(Rung.of("retrace", share=shares[-1], end=shares[0], steps=ladder.few))
+        ends = [share for share in shares[:-1] if share <= ladder.ends] or shares[:1]
+        found += [Rung.of("retrace", share=shares[-1], end=end) for end in ends]
     return (*found, RETRAIN)
