@@ -128,7 +128,7 @@ class Normalised(nn.Module):
 
 def test_running_statistics_are_taken_anew_on_the_remaining_graph() -> None:
     data, model = small_graph(), Normalised()
-    uw.train(model, data, epochs=10)
+    uw.train(model, data, epochs=60)  # until they settle
     done = forget(model, data)
     with torch.no_grad():
         hidden = done.model.conv1(done.data.x, done.data.edge_index)

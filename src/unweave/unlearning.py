@@ -23,21 +23,20 @@ from unweave.methods.account import (
     blocks_of,
     certificate_of,
     graph_of,
-    memories_of,
     options_of,
     quality_of,
-    refresh_statistics,
     region_of,
     untouched,
 )
 from unweave.methods.base import Method, Outcome
 from unweave.methods.deferred import RULES as DEFERRED, forget_locally
+from unweave.methods.memories import memories
 from unweave.methods.problem import Problem, meter_for, pose, pose_bounded
 from unweave.methods.registry import make
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_to_json
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Point, call
-from unweave.objective.parameters import duplicate, load_flat
+from unweave.objective.parameters import duplicate, load_flat, with_history
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.running_stats import running
 from unweave.receipt.receipt import Receipt
@@ -192,8 +191,7 @@ def _carried_out(
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
-            traces = refresh_statistics(new, removal, given["forward"], outcome)
-            traces += memories_of(new, region.mask.numel(), outcome)
+            traces = memories(new, model, problem, outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
             quality = quality_of(problem, outcome, point, local=how.local)
@@ -229,7 +227,7 @@ def _carried_out(
     if isinstance(ready, Prepared):
         aged = _aged(ready.moved(digest_after, point.value, point.gradient()), problem)
     parts = {
-        "model": new,
+        "model": duplicate(new) if with_history(new) else new,
         "graph": removal.graph,
         "prepared": aged,
         "outputs": point.outputs.detach(),

@@ -9,15 +9,12 @@ from unweave._core.digest import tensor_digest
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.errors import DivergenceError
 from unweave.graph.region import Region
-from unweave.graph.removal import Removal
 from unweave.methods.base import Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.models.reach import describe
-from unweave.objective.objective import Forward, Objective, Point
-from unweave.objective.parameters import trained
+from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
-from unweave.objective.running_stats import refresh, running
-from unweave.receipt.traces import Trace, trace
+from unweave.objective.running_stats import running
 from unweave.request import Request
 
 __all__ = [
@@ -25,10 +22,8 @@ __all__ = [
     "blocks_of",
     "certificate_of",
     "graph_of",
-    "memories_of",
     "options_of",
     "quality_of",
-    "refresh_statistics",
     "region_of",
     "untouched",
 ]
@@ -137,33 +132,3 @@ def certificate_of(remaining: Objective, outcome: Outcome) -> dict[str, Any]:
                 return told | {"passes": round(remaining.meter.passes - passes)}
     assert isinstance(found, str)
     return none(found) if outcome.bent is None else local(*outcome.bent, found)
-
-
-def refresh_statistics(model: nn.Module, removal: Removal, forward: Forward, outcome: Outcome) -> list[Trace]:
-    """Take running statistics anew on the remaining graph; those of the old one remember what was removed."""
-    names = ", ".join(running(model))
-    if not names:
-        return []
-    if outcome.buffers is None and outcome.refresh:
-        refresh(model, removal.data, forward)
-        return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
-    if outcome.buffers is not None and outcome.anew:
-        return [trace("running statistics", names, "rewritten", "training began anew")]
-    why = "still come from" if outcome.buffers is None else "went on from those of"
-    return [trace("running statistics", names, "kept", f"they {why} the old graph")]
-
-
-def memories_of(model: nn.Module, size: int, outcome: Outcome) -> list[Trace]:
-    """Weights that belong to single nodes, or were kept as they are, and so may still remember a deleted one."""
-    known = trained(model)
-    names = [name for name, _ in model.named_parameters() if name not in known]
-    some = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
-    frozen = [trace("frozen parameters", some, "kept", "they are not trained and keep what they learnt")] * bool(names)
-    if outcome.anew:
-        return frozen
-    why = "it has a row for every node; the row of a deleted node is still in it"
-    return frozen + [
-        trace("a parameter", name, "kept", why)
-        for name, parameter in model.named_parameters()
-        if parameter.dim() > 1 and parameter.size(0) == size
-    ]

@@ -2,15 +2,16 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 import torch
 from torch import Size, Tensor, nn
 
-from unweave._core.compat import knowledge_of_code
+from unweave._core.compat import TABLES, knowledge_of_code
+from unweave.errors import ModelError
 
-__all__ = ["duplicate", "flatten", "load_flat", "split", "trained", "unflatten"]
+__all__ = ["duplicate", "flatten", "load_flat", "split", "tensors_on", "trained", "unflatten", "with_history"]
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -42,12 +43,49 @@ def load_flat(model: nn.Module, theta: Tensor) -> None:
 
 
 def duplicate(model: nn.Module) -> nn.Module:
-    """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared."""
+    """A copy of a module with parameters and buffers of its own; what PyG knows of its layers' code is shared.
+
+    A tensor with a history, such as a hidden layer that ``forward`` leaves on the module, is copied without it.
+
+    Raises:
+        ModelError: The module cannot be copied.
+    """
     shared = {id(known): known for known in knowledge_of_code(model)}
     for module in model.modules():
         # Hooks that nobody has set are most of what there is to copy.
         shared |= {id(value): type(value)() for value in vars(module).values() if _nothing(value)}
-    return copy.deepcopy(model, shared)
+    shared |= {id(value): value.detach().clone() for _, value in tensors_on(model) if not value.is_leaf}
+    try:
+        return copy.deepcopy(model, shared)
+    except Exception as error:  # whatever hangs on a module of anyone's
+        raise ModelError(
+            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and the model given is never "
+            "changed; keep nothing on it that copy.deepcopy cannot copy"
+        ) from error
+
+
+def with_history(model: nn.Module) -> bool:
+    """Whether something on a module still holds on to the graph of derivatives it came from."""
+    return any(not value.is_leaf for _, value in tensors_on(model))
+
+
+def tensors_on(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor that a module holds: parameters, buffers, and those that merely hang on it, by name."""
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            for inner, tensor in _inside(value):
+                names = [path, *([] if name in TABLES else [name]), *inner]
+                yield ".".join(filter(None, names)), tensor
+
+
+def _inside(value: object) -> Iterator[tuple[list[str], Tensor]]:
+    """The tensors in lists, tuples and dictionaries, with the way to them."""
+    if isinstance(value, Tensor):
+        yield [], value
+    elif isinstance(value, list | tuple | dict):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            for inner, tensor in _inside(part):
+                yield [str(key), *inner], tensor
 
 
 def _nothing(value: object) -> bool:

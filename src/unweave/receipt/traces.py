@@ -24,7 +24,7 @@ __all__ = [
 Trace = dict[str, str]
 BEFORE = "the run before"
 UNPURGED = "the run before the purge"
-OF_MODEL = ("running statistics", "frozen parameters", "a parameter", "a buffer")
+OF_MODEL = ("running statistics", "frozen parameters", "a parameter", "a buffer", "a tensor")
 """What of the model itself can remember beside the parameters that a method changes."""
 
 

@@ -1,0 +1,88 @@
+"""What a model that has forgotten still remembers beside its trained parameters, for the receipt.
+
+Running statistics are taken anew where that is sound; everything else is named, not touched, as nobody here knows what
+it means.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from unweave.graph.removal import Removal
+from unweave.methods.base import Outcome
+from unweave.methods.problem import Problem
+from unweave.models.shards import Shards
+from unweave.objective.parameters import duplicate, load_flat, tensors_on, trained
+from unweave.objective.running_stats import harm_of_refresh, refresh, running
+from unweave.receipt.traces import Trace, trace
+
+__all__ = ["memories"]
+
+
+def memories(model: nn.Module, before: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
+    """Take running statistics anew where that is sound, and name all that may still remember.
+
+    Args:
+        model: The model with its new parameters; its statistics are changed in place.
+        before: The model before.
+        problem: What was asked.
+        outcome: What the method gave.
+    """
+    return [
+        *_statistics(model, problem, outcome),
+        *_frozen(model),
+        *_rows(model, problem.removal, outcome, dict(tensors_on(before))),
+    ]
+
+
+def _statistics(model: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
+    """Take running statistics anew on the remaining graph; those of the old one remember what was removed.
+
+    Only where that would not have spoilt the old model on the old graph: otherwise they come from another training than
+    one on the whole graph.
+    """
+    names = ", ".join(running(model))
+    if not names:
+        return []
+    if outcome.buffers is None and outcome.refresh:
+        old = duplicate(model)
+        load_flat(old, problem.theta)
+        harm = harm_of_refresh(problem.original.of(old))
+        if not harm:
+            refresh(model, problem.removal.data, problem.original.forward)
+            return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
+        why = f"they are those of the training and remember what was removed: taken anew on the whole graph, {harm}"
+        return [trace("running statistics", names, "kept", f"{why}, as after training on sampled batches")]
+    if outcome.buffers is not None and outcome.anew:
+        return [trace("running statistics", names, "rewritten", "training began anew")]
+    why = "still come from" if outcome.buffers is None else "went on from those of"
+    return [trace("running statistics", names, "kept", f"they {why} the old graph")]
+
+
+def _frozen(model: nn.Module) -> list[Trace]:
+    """Parameters that were not trained."""
+    known = trained(model)
+    names = [name for name, _ in model.named_parameters() if name not in known]
+    some = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
+    return [trace("frozen parameters", some, "kept", "they are not trained and keep what they learnt")] if names else []
+
+
+def _rows(model: nn.Module, removal: Removal, outcome: Outcome, before: Mapping[str, Tensor]) -> list[Trace]:
+    """Parameters, buffers and other tensors that have a row for every node."""
+    found = []
+    parameters, buffers, gone = dict(model.named_parameters()), dict(model.named_buffers()), removal.nodes
+    for name, value in tensors_on(model):
+        if not value.dim() or value.size(0) != removal.touched.numel() or isinstance(model, Shards):
+            continue  # shards tell of their own partition
+        if name in parameters and (outcome.anew or value.dim() < 2):  # a bias may be as long by accident
+            continue
+        what = "a parameter" if name in parameters else "a buffer" if name in buffers else "a tensor"
+        why = "it has a row for every node; what it holds may come from what was removed"
+        old = before.get(name)
+        if gone.numel() and old is not None and old.shape == value.shape and torch.equal(old[gone], value[gone]):
+            why = "it has a row for every node, and keeps that of a deleted node as it was"
+        elif gone.numel() and name in parameters:
+            why = "it has a row for every node; the row of a deleted node is still in it"
+        found.append(trace(what, name, "kept", why))
+    return found
