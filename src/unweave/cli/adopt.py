@@ -50,9 +50,14 @@ def adopt(
     given = {"weight_decay": weight_decay, "trainer": trainer}
     parts |= {key: value for key, value in given.items() if value is not None}
     if "weight_decay" not in parts:
-        raise ModelError("say what the model was trained with: --weight-decay 5e-4, or 0 for none")
+        raise ModelError(
+            "say what the model was trained with: --weight-decay 5e-4, or 0 for none; AdamW's decay is no such number: let "
+            "the factory give its optimiser as weight_decay"
+        )
     module = parts.pop("model")
     if weights is not None:
+        if weights.suffix != ".safetensors":
+            raise ModelError(f"{weights} must be a .safetensors file; write one by safetensors.torch.save_file")
         try:
             module.load_state_dict(load_file(weights))
         except (OSError, SafetensorError, RuntimeError) as error:

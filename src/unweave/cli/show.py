@@ -45,7 +45,7 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
             }
         )
         return
-    say(f"{'Model':<11}{found.model}, {found.parameters:,} parameters")
+    say(f"{'Model':<11}{found.model}, {found.parameters:,} parameters and buffers")
     size = f"{found.nodes:,} nodes, {_edges(found)}{found.training_nodes:,} training nodes"
     say(f"{'Data':<11}{found.data or 'own'}: {size}")
     say(f"{'Trained':<11}{_trained(found.training)}")

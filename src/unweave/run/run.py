@@ -106,6 +106,10 @@ class Run(Parts):
             seed=seed if recipe is None else recipe.seed,
         )
 
+    def __repr__(self) -> str:
+        name, nodes = type(self.model).__name__, self._state.base.num_nodes
+        return f"<Run of {name} on {nodes:,} nodes, {len(self.receipts)} receipts>"
+
     @classmethod
     def of(cls, state: State) -> "Run":
         """The run that has these parts."""
