@@ -152,7 +152,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
         undirected=is_undirected(data),
         training_nodes=int(data.train_mask.sum()),
     )
-    believed = {str(rung): known.estimate(rung, shape) for rung in known.rungs}
+    believed = {rung: known.estimate(rung, shape) for rung in known.rungs}
     answers = {name: {"refused": why} for name, why in trial.failures.items() if name.startswith("auto")} | {
         name: {key: receipt.ladder[key] for key in ("rung", "expected_cost", "doubt")}
         | {"tried": len(receipt.ladder["tried"])}
@@ -175,7 +175,7 @@ def told(task: Task, forget: str, run: uw.Run, request: uw.Request, trial: Trial
             "held_back": known.held_back,
         },
         "believed": {
-            rung: {"closed": e.closed, "low": e.low, "high": e.high, "cost": known.cost(rung, shape)}
+            str(rung): {"closed": e.closed, "low": e.low, "high": e.high, "cost": known.cost(rung, shape)}
             for rung, e in believed.items()
         },
         "methods": {name: {key: figures[key] for key in keys} for name, figures in trial.figures.items()},

@@ -51,8 +51,8 @@ def adopt(
     parts |= {key: value for key, value in given.items() if value is not None}
     if "weight_decay" not in parts:
         raise ModelError(
-            "say what the model was trained with: --weight-decay 5e-4, or 0 for none; AdamW's decay is no such number: let "
-            "the factory give its optimiser as weight_decay"
+            "say what the model was trained with: --weight-decay 5e-4, or 0 for none; AdamW's decay is no such number, "
+            "so let the factory give its optimiser as weight_decay"
         )
     module = parts.pop("model")
     if weights is not None:
