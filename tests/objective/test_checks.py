@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import unweave as uw
@@ -52,7 +52,7 @@ def with_nan(key: str) -> Callable[[Data], None]:
         (put("edge_index", lambda d: d.edge_index + 5), "names nodes outside"),
         (put("edge_index", None), "no tensor data.edge_index"),
         (put("adj_t", 1), "data.adj_t would keep what is removed"),
-        (put("edge_label_index", torch.zeros(2, 7, dtype=torch.long)), "data.edge_label_index would keep"),
+        (put("edge_label_index", torch.zeros(2, 7, dtype=torch.long)), "data.edge_label_index, pairs of nodes"),
     ],
 )
 def test_bad_graphs_are_refused(change: Callable[[Data], None], says: str) -> None:
@@ -112,3 +112,101 @@ def test_bad_models_are_refused(make: Callable[[], nn.Module], says: str) -> Non
     data = small_graph()
     with pytest.raises(uw.ModelError, match=says):
         forget(make(), data)
+
+
+# --- what is not supported, and what is somebody else's bug --------------------------------------------------------
+
+
+def test_a_bug_in_forward_surfaces_as_it_is() -> None:
+    """A TypeError of the user's own is not taken for a model that cannot be called."""
+
+    class Buggy(uw.models.GCN):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(x, edge_index) + "one"  # type: ignore[operator]
+
+    with pytest.raises(TypeError, match=r"unsupported operand|must be Tensor") as caught:
+        forget(Buggy(8, 3), small_graph())
+    assert caught.traceback[-1].name == "forward"
+
+
+class Third(uw.models.GCN):
+    def forward(self, x: Tensor, edge_index: Tensor, time: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, edge_index) + time
+
+
+class Alone(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("model", [Third(8, 3), Alone(8, 3)], ids=["three", "one"])
+def test_a_model_that_takes_other_arguments_says_how_to_call_it(model: nn.Module) -> None:
+    with pytest.raises(uw.ModelError, match=r"cannot be called as model\(x, edge_index\).*forward=lambda"):
+        forget(model, small_graph())
+
+
+def several_types() -> HeteroData:
+    data = HeteroData()
+    data["paper"].x = torch.randn(4, 8)
+    return data
+
+
+def of_graphs() -> Data:
+    one = Data(x=torch.randn(5, 8), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([1]))
+    data = Batch.from_data_list([one, one.clone()])
+    data.train_mask = torch.ones(10, dtype=torch.bool)
+    return data  # type: ignore[no-any-return]
+
+
+def of_links() -> Data:
+    data = small_graph()
+    data.edge_label_index, data.edge_label = data.edge_index[:, :4], torch.ones(4)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (several_types, "several types of nodes.*to_homogeneous"),
+        (of_graphs, "labels of whole graphs are not supported"),
+        (of_links, "link prediction, which is not supported"),
+        (lambda: [small_graph()], r"dataset\[0\]"),
+    ],
+)
+def test_graphs_of_another_kind_are_refused_by_name(make: Callable[[], Any], says: str) -> None:
+    model, data = uw.models.GCN(8, 3), make()
+    works: list[Callable[[], object]] = [
+        lambda: uw.unlearn(model, data, uw.Request(nodes=[1]), weight_decay=0.0),
+        lambda: uw.train(model, data),
+        lambda: uw.Run(model, data, weight_decay=0.0).forget(uw.Request(nodes=[1])),
+    ]
+    for work in works:
+        with pytest.raises(uw.DataError, match=says):
+            work()
+
+
+class Pairs(uw.models.GCN):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        hidden = super().forward(x, edge_index)
+        return (hidden[edge_index[0]] * hidden[edge_index[1]]).sum(dim=-1)
+
+
+class Pooled(uw.models.GCN):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index).mean(dim=0, keepdim=True)
+
+
+@pytest.mark.parametrize(("model", "says"), [(Pairs(8, 3), "link predictors"), (Pooled(8, 3), "whole graphs")])
+def test_models_of_another_kind_are_refused_by_name(model: nn.Module, says: str) -> None:
+    with pytest.raises(uw.ModelError, match=f"{says} are not supported"):
+        forget(model, small_graph())
+
+
+def test_embeddings_are_not_taken_for_scores_of_classes() -> None:
+    """Forty outputs for three classes: only a model that was trained to tell them says that the others do not occur."""
+    data, encoder = small_graph(), uw.models.GCN(8, 40, hidden=4)
+    for work in (lambda: forget(encoder, data), lambda: uw.prepare(encoder, data, weight_decay=1e-4)):
+        with pytest.raises(uw.ModelError, match=r"40 outputs .* no training node has \(3 are there\)"):
+            work()
+    uw.train(encoder, data, epochs=60)
+    assert forget(encoder, data).receipt.status == "done"

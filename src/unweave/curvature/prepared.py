@@ -17,7 +17,14 @@ from unweave.curvature.damping import Damping, rehearsed_damping
 from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, krylov, low_rank, random_like
 from unweave.graph.view import GraphView
-from unweave.objective.checks import check_data, check_deterministic, check_labels, check_model, check_outputs
+from unweave.objective.checks import (
+    check_data,
+    check_deterministic,
+    check_labels,
+    check_model,
+    check_outputs,
+    check_scores,
+)
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_vector, decays
 from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
@@ -244,15 +251,17 @@ def checked_objective(
         return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
     check_data(data)
     check_model(model, data)
-    check_calls(model, data, loss, forward)
+    check_calls(model, data, loss, forward, trained=True)
     return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(data.x.device))
 
 
-def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward) -> None:
+def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, trained: bool = False) -> None:
     """Call a module twice in eval mode: outputs that fit graph and labels, and the same both times."""
     with torch.no_grad():
         first = check_outputs(forward(model.eval(), data), data)
         check_labels(data, loss, first)
+        if trained:
+            check_scores(data, loss, first)
         check_deterministic(first, forward(model, data))
 
 

@@ -23,9 +23,11 @@ from unweave.objective.checks import (
     check_classes,
     check_data,
     check_deterministic,
+    check_kind,
     check_labels,
     check_model,
     check_outputs,
+    check_scores,
 )
 from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
@@ -197,13 +199,14 @@ def _divergence(before: Tensor, after: Tensor) -> float:
 
 def meter_for(model: object, data: object, request: object) -> Meter:
     """A meter for the graph's device, once model, graph and request are of the right kind."""
-    if not isinstance(model, nn.Module) or not isinstance(data, Data):
-        raise ModelError(f"expected a torch.nn.Module and a Data, got {type(model).__name__}, {type(data).__name__}")
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
+    graph = check_kind(data)
     if not isinstance(request, Request):
         raise RequestError(
             f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
         )
-    return Meter(data.x.device if isinstance(data.get("x"), Tensor) else torch.device("cpu"))
+    return Meter(graph.x.device if isinstance(graph.get("x"), Tensor) else torch.device("cpu"))
 
 
 def pose(
@@ -370,6 +373,7 @@ def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops
         reach = find_reach(model, lambda: seen.append(forward(model, data)))
     outputs = check_outputs(seen[0], data)
     check_labels(data, loss, outputs)
+    check_scores(data, loss, outputs)
     if hops is not None:
         if not isinstance(hops, int) or hops < 0:
             raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")

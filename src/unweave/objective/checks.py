@@ -5,7 +5,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
-from torch_geometric.data import Data
+from torch_geometric.data import Data, Dataset, HeteroData
 
 from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
@@ -18,24 +18,47 @@ __all__ = [
     "check_classes",
     "check_data",
     "check_deterministic",
+    "check_kind",
     "check_labels",
     "check_model",
     "check_outputs",
+    "check_scores",
     "rounding",
 ]
+
+UNSEEN = 0.5
+"""Probability that a trained model may give, on average, to classes without a training node."""
 
 ROWS = 2**14
 """Rows that are checked at a time."""
 
 
+def check_kind(data: object) -> Data:
+    """One graph with one kind of nodes; what else PyG has is refused by name."""
+    if isinstance(data, Data):
+        return data
+    more = ""
+    if isinstance(data, HeteroData):
+        more = ": several types of nodes or edges are not supported; data.to_homogeneous() makes one of them"
+    elif isinstance(data, Dataset | list | tuple):
+        more = "; give one graph of it, e.g. dataset[0]"
+    raise DataError(f"a graph is a torch_geometric.data.Data, got {type(data).__name__}{more}")
+
+
 def check_data(data: Data) -> None:
     """Shapes, masks, ids and finiteness of a graph. Labels of test nodes are not looked at."""
+    data = check_kind(data)
     for key in ("x", "edge_index", "y", "train_mask"):
         if not isinstance(data.get(key), Tensor):
             hint = "; convert adj_t to edge_index first" if key == "edge_index" and "adj_t" in data else ""
             raise DataError(f"the graph has no tensor data.{key}, which forgetting needs{hint}")
     size = data.x.size(0)
     for key, value in data.to_dict().items():
+        if key == "edge_label_index":
+            raise DataError(
+                "the graph has data.edge_label_index, pairs of nodes for link prediction, which is not supported: what "
+                "forgets is a model of nodes, trained on data.y at data.train_mask. Delete it if this model is one"
+            )
         aligned = isinstance(value, Tensor) and (data.is_node_attr(key) or data.is_edge_attr(key))
         if key in ("adj", "adj_t") or (key.endswith("_index") and not aligned):
             raise DataError(f"data.{key} would keep what is removed from edge_index; delete it from the graph first")
@@ -50,8 +73,11 @@ def check_data(data: Data) -> None:
         raise DataError(f"data.edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         raise DataError(f"data.edge_index names nodes outside 0 … {size - 1}")
-    if data.y.size(0) != size:
-        raise DataError(f"data.y has {data.y.size(0)} rows for {size} nodes")
+    rows = data.y.size(0) if data.y.dim() else 1
+    if rows != size:
+        graphs = int(data.batch.max()) + 1 if isinstance(data.get("batch"), Tensor) and data.batch.numel() else 1
+        whole = ": labels of whole graphs are not supported, only those of nodes are" if rows == graphs else ""
+        raise DataError(f"data.y has {rows} row{'s' * (rows != 1)} for {size} nodes{whole}")
     masks = {name: data[name] for name in MASKS if data.get(name) is not None}
     for name, mask in masks.items():
         if mask.dtype != torch.bool or mask.shape != (size,):
@@ -153,12 +179,40 @@ def check_outputs(outputs: object, data: Data) -> Tensor:
     if not isinstance(outputs, Tensor) or outputs.dim() == 0 or outputs.size(0) != size:
         got = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ModelError(
-            f"the model must give one row for each of {size} nodes, got {got}; "
+            f"the model must give one row for each of {size} nodes, got {got}{_kind_of(outputs, data)}; "
             "pass forward=lambda model, data: … to choose or reshape its output"
         )
     if not bool(torch.isfinite(outputs).all()):
         raise ModelError("the model's outputs are not finite on this graph; it was not trained successfully")
     return outputs
+
+
+def _kind_of(outputs: object, data: Data) -> str:
+    """What a model seems to be whose outputs are not those of nodes."""
+    rows = outputs.size(0) if isinstance(outputs, Tensor) and outputs.dim() else 1
+    if rows == data.edge_index.size(1):
+        return ", one for each edge: link predictors are not supported, only models of nodes are"
+    if rows == 1 and isinstance(outputs, Tensor):
+        return ", one for the graph: models of whole graphs are not supported, only those of nodes are"
+    return ""
+
+
+def check_scores(data: Data, loss: Loss, outputs: Tensor) -> None:
+    """A trained classifier with more outputs than classes has learnt that the others do not occur."""
+    if not loss.classes or outputs.dim() != 2:
+        return
+    seen = torch.zeros(outputs.size(1), dtype=torch.bool, device=outputs.device)
+    seen[data.y[data.train_mask]] = True
+    if bool(seen.all()):
+        return
+    shares = torch.softmax(outputs[data.train_mask].double(), dim=-1)[:, ~seen].sum(dim=-1)
+    if float(shares.mean()) > UNSEEN:
+        raise ModelError(
+            f"the model has {outputs.size(1)} outputs and gives {float(shares.mean()):.0%} of its probability to "
+            f"classes that no training node has ({int(seen.sum())} are there), so it was not trained to tell these "
+            f"classes by {loss.name}: does it give embeddings, as the encoder of a link predictor does? Give the loss= "
+            "that it was trained with, or forward=lambda model, data: … that gives the scores of the classes"
+        )
 
 
 def check_deterministic(first: Tensor, second: Tensor) -> None:

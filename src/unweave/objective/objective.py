@@ -10,7 +10,7 @@ eval mode: dropout off, BatchNorm with its running statistics.
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -35,28 +35,32 @@ Forward = Callable[[nn.Module, Data], Tensor]
 
 def call(model: nn.Module, data: Data) -> Tensor:
     """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
-    present = [key for key in ("edge_weight", "edge_attr") if data.get(key) is not None]
-    if present:
-        _refuse_unused(model, present)
+    present = tuple(key for key in ("edge_weight", "edge_attr") if data.get(key) is not None)
+    wrong = _unfit(getattr(model.forward, "__func__", model.forward), inspect.ismethod(model.forward), present)
+    if wrong:
+        raise ModelError(f"{wrong.replace('MODEL', type(model).__name__)}, or pass forward=lambda model, data: …")
+    # What forward raises by itself is its author's, with its own traceback.
+    return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=64)
+def _unfit(function: Callable[..., object], bound: bool, present: tuple[str, ...]) -> str:
+    """What keeps a ``forward`` from being called with a graph, by the arguments it takes; empty where nothing does."""
     try:
-        return model(data.x, data.edge_index, **{key: data[key] for key in present})  # type: ignore[no-any-return]
-    except TypeError as error:
-        raise ModelError(
-            f"{type(model).__name__} cannot be called as model(x, edge_index): {error}; "
-            "pass forward=lambda model, data: …"
-        ) from error
-
-
-def _refuse_unused(model: nn.Module, present: list[str]) -> None:
-    """What the edges carry must be something that the module takes."""
-    accepted = inspect.signature(model.forward).parameters
-    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in accepted.values())
+        takes = inspect.signature(function)
+    except (TypeError, ValueError):  # written in another language: it will tell
+        return ""
+    accepted = list(takes.parameters)[bound:]
+    anything = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.parameters.values())
     unused = [key for key in present if key not in accepted and not anything]
     if unused:
-        raise ModelError(
-            f"the graph has {unused[0]} but {type(model).__name__}.forward({', '.join(accepted)}) takes none; add the "
-            f"argument, delete data.{unused[0]}, or pass forward=lambda model, data: …"
-        )
+        names = f"the graph has {unused[0]} but MODEL.forward({', '.join(accepted)})"
+        return f"{names} takes none; add the argument, delete data.{unused[0]}"
+    try:
+        takes.bind(*range(2 + bound), **dict.fromkeys(present))
+    except TypeError as error:
+        return f"MODEL cannot be called as model({', '.join(('x', 'edge_index', *present))}): {error}; write it so"
+    return ""
 
 
 class Objective:

@@ -18,8 +18,9 @@ from torch_geometric.data import Data
 
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.curvature.prepared import Prepared
-from unweave.errors import DataError, InterruptedStream, ModelError, UnweaveError
+from unweave.errors import InterruptedStream, ModelError, UnweaveError
 from unweave.methods import Method
+from unweave.objective.checks import check_kind
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
@@ -88,8 +89,7 @@ class Run(Parts):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ModelError(f"a run holds a torch.nn.Module, got {type(model).__name__}")
-        if not isinstance(data, Data):
-            raise DataError(f"a run holds a torch_geometric.data.Data, got {type(data).__name__}")
+        check_kind(data)
         if weight_decay is None:
             if recipe is None:
                 raise ModelError("say what the model was trained with: weight_decay=5e-4, or 0 for none")
