@@ -203,5 +203,5 @@ def test_what_cannot_be_explained_is_refused() -> None:
             uw.explain(model, data, request, weight_decay=DECAY, **options)  # type: ignore[arg-type]
     with pytest.raises(uw.NoProgressError, match="curvature is flat; give more damping"):
         uw.explain(model, data, uw.Request(nodes=[3]), weight_decay=0.0, loss=lambda z, y: z.sum(dim=1), damping=0.0)
-    with pytest.raises(uw.ModelError, match="expected a torch"):
+    with pytest.raises(uw.ModelError, match="a model is a torch"):
         uw.explain("gcn", data, uw.Request(nodes=[3]), weight_decay=DECAY)  # type: ignore[arg-type]

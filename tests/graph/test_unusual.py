@@ -78,7 +78,10 @@ class Table:
     ("make", "says"),
     [
         (with_(adj_t=torch.eye(60).to_sparse_csr()), "data.adj_t would keep what is removed"),
-        (with_(edge_label_index=torch.zeros(2, 7, dtype=torch.long)), "data.edge_label_index would keep"),
+        (
+            with_(edge_label_index=torch.zeros(2, 7, dtype=torch.long)),
+            "data.edge_label_index, pairs of nodes for link prediction",
+        ),
         (with_(known=torch.eye(60).to_sparse()), "data.known has an entry .* layout torch.sparse_coo.* delete it"),
         (with_(num_nodes=61), "data.num_nodes is 61, but data.x has 60 rows; set it to 60, or delete it"),
     ],

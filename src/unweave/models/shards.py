@@ -1,6 +1,7 @@
 """Models trained on parts of a graph that never saw each other, answering together (GraphEraser, CCS'22)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Literal, get_args
 
 import torch
@@ -41,6 +42,14 @@ class Shards(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Log-probabilities ``[nodes, classes]``, in whatever structure the sub-models give their outputs."""
+        takes = signature(self.models[0].forward)
+        try:
+            takes.bind(*args, **kwargs)
+        except TypeError as error:
+            name = type(self.models[0]).__name__
+            raise ModelError(
+                f"the shards are of {name}, which takes {takes} and cannot be called so: {error}"
+            ) from error
         return _combine([model(*args, **kwargs) for model in self.models], self._aggregate)
 
     def _aggregate(self, outputs: Tensor) -> Tensor:
