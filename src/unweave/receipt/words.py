@@ -106,9 +106,7 @@ def _corrected(record: Record) -> str:
         if record.residual_influence is None
         else f" that took back {_undone(record)} of the pull of what was removed"
     )
-    doubt = (
-        "" if record.details.get("confirmed", True) else ", and on a model that fits so closely a pull says little"
-    )
+    doubt = "" if record.details.get("confirmed", True) else ", and on a model that fits so closely a pull says little"
     return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{doubt}"
 
 
