@@ -26,12 +26,13 @@ Stamp = tuple[int, int]
 LARGE = 2**16
 """Numbers of a floating-point matrix beyond which a look takes in some rows only."""
 
-ROWS = 16
-"""How many of them: enough to notice that all features were scaled."""
+ROWS = 4
+"""About how many of them: enough to notice that all features were scaled."""
 
-BLOCK = 64
+BLOCK = 256
 _weights = np.random.default_rng(0).integers(-(2**62), 2**62, BLOCK) * 2 + 1
 _seen: MutableMapping[Tensor, tuple[int, int, bytes | None]] = WeakIdKeyDictionary()
+_UNSEEN = (0, 0, None)
 _parents: MutableMapping[Tensor, "ref[Tensor]"] = WeakIdKeyDictionary()
 _children: MutableMapping[Tensor, MutableMapping[Tensor, tuple[Stamp, Stamp, Tensor | None]]] = WeakIdKeyDictionary()
 _all: "WeakSet[Remembered[Any]]" = WeakSet()
@@ -40,7 +41,7 @@ _all: "WeakSet[Remembered[Any]]" = WeakSet()
 def stamp(tensor: Tensor) -> Stamp | None:
     """What is known of writes to a tensor without another look at it; ``None`` where torch does not count."""
     count = writes(tensor)
-    return None if count is None else (count, _seen[tensor][0] if tensor in _seen else 0)
+    return None if count is None else (count, _seen.get(tensor, _UNSEEN)[0])
 
 
 def look(tensor: Tensor) -> Stamp | None:
@@ -57,40 +58,42 @@ def look(tensor: Tensor) -> Stamp | None:
 
 
 def _fingerprint(tensor: Tensor) -> bytes:
-    """Bytes that differ where tensors do: a hash of every 64 words."""
+    """Bytes that differ where tensors do: a weighted sum of every 256 words."""
     with outside_transforms():
         if tensor.is_floating_point() and tensor.dim() > 1 and tensor.numel() > LARGE:
             tensor = tensor[:: max(1, tensor.size(0) // ROWS)]
         tensor = tensor.detach() if tensor.requires_grad else tensor
         known = tensor.float() if tensor.dtype == torch.bfloat16 else tensor  # which numpy does not know
-        raw = np.ascontiguousarray(known.numpy()).reshape(-1).view(np.uint8)
+        raw = known.numpy().ravel(order="K").view(np.uint8)  # as it lies in memory, without a copy where that is dense
     end = raw.size // (8 * BLOCK) * (8 * BLOCK)
-    return bytes((raw[:end].view(np.int64).reshape(-1, BLOCK) @ _weights).tobytes() + raw[end:].tobytes())
+    words = raw[:end].view(np.int64).reshape(-1, BLOCK)
+    return bytes(np.einsum("ij,j->i", words, _weights).tobytes() + raw[end:].tobytes())
 
 
 def derive(child: Tensor, parent: Tensor, kept: Tensor | None = None) -> None:
     """Note that one tensor is another of which a part went, so that what is known of that one can be patched for it.
 
-    The note goes with either of them: nothing that hangs on the child tells of the parent once that is freed.
+    Both have been looked at, or made, just before. The note goes with either of them: nothing that hangs on the child
+    tells of the parent once that is freed.
 
     Args:
         child: Those columns of ``parent`` that were kept; or, where none went, ``parent`` with entries set to zero.
         parent: The tensor it was made of.
         kept: The numbers of those columns.
     """
-    made, of = look(child), look(parent)
+    made, of = stamp(child), stamp(parent)
     if child is not parent and made is not None and of is not None:
         _parents[child] = ref(parent)
         _children.setdefault(parent, WeakIdKeyDictionary())[child] = made, of, kept
 
 
 def origin(child: Tensor) -> tuple[Tensor, Tensor | None] | None:
-    """What a tensor was made of (:func:`derive`), for as long as that lives and nobody writes to either."""
+    """What a tensor that one has looked at was made of (:func:`derive`), while that lives and nobody writes to them."""
     parent = _parents[child]() if child in _parents else None
     if parent is None:
         return None
     made, of, kept = _children[parent][child]
-    return (parent, kept) if made == look(child) and of == look(parent) else None
+    return (parent, kept) if made == stamp(child) and of == look(parent) else None
 
 
 class Remembered(Generic[T]):

@@ -100,16 +100,11 @@ class Pattern:
         return Pattern(crow, col, shape), order
 
     def only(self, keep: Tensor) -> tuple["Pattern", Tensor]:
-        """The pattern of some entries, given as a mask, without a trace of the others; and the numbers they had."""
-        before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
-        kept = keep.nonzero().flatten()
-        some = Pattern(before[self.crow.long()], self.col[kept], self.shape)
-        if self._other is not None:
-            other, order = self._other
-            flipped, there = other.only(keep[order])
-            some._other = flipped, before[order[there]]
+        """The pattern of some entries, given as a mask, without a trace of the others; and which each has become."""
+        number = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+        some = Pattern(number[self.crow.long()], self.col[keep], self.shape)
         some._made_of = ref(self)
-        return some, kept
+        return some, number
 
     def recorded(self) -> Iterator[object]:
         """What was recorded on matrices of this pattern, and of those with more entries that it was made of."""

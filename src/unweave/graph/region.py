@@ -61,17 +61,42 @@ def influenced_region(graph: Data | GraphView, removal: Removal, reach: Reach) -
     view = graph if isinstance(graph, GraphView) else GraphView.of(graph)
     if reach.steps is None:
         return Region(torch.arange(view.size, device=view.gone.device), view.size, (view.size,), reach)
-    onward = reach.flow == "source_to_target"
+    onward = int(reach.flow == "source_to_target")
     start = [removal.features, removal.nodes, *([removal.edges.flatten()] if reach.normalised else [])]
+    spread = _by_looks if view.known_index is None else _by_index
+    nodes, sizes = spread(view, torch.cat(start), removal.edges[onward], reach.steps, onward)
+    return Region(nodes, view.size, sizes, reach)
+
+
+def _by_looks(
+    view: GraphView, start: Tensor, receivers: Tensor, steps: int, onward: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The region by a look at all edges a step."""
+    mask = mask_of(start, view.size)
+    source, target = view.edge_index[1 - onward], view.edge_index[onward]
+    source, target = (end[~mask_of(view.gone, end.numel())] if view.gone.numel() else end for end in (source, target))
+    sizes = [mask.sum()]
+    for step in range(steps):
+        reached = mask.clone()
+        reached[target[mask[source]]] = True
+        if step == 0:
+            reached[receivers] = True
+        sizes.append(reached.sum() - mask.sum())
+        mask = reached
+    return mask.nonzero().flatten(), tuple(torch.stack(sizes).tolist())
+
+
+def _by_index(
+    view: GraphView, start: Tensor, receivers: Tensor, steps: int, onward: int
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The same in time proportional to it."""
     layers: list[Tensor] = []
-    with view.noting(layers) as place:
-        layers.append(first_met(torch.cat(start), place))
-        for step in range(reach.steps):
-            reached = view.edge_index[int(onward), view.ids_at(layers[-1], into=not onward)]
-            if step == 0:
-                reached = torch.cat([reached, removal.edges[int(onward)]])
-            layers.append(first_met(reached, place))
-    return Region(torch.cat(layers).sort().values, view.size, tuple(layer.numel() for layer in layers), reach)
+    with view.index.noting(layers) as place:
+        layers.append(first_met(start, place))
+        for step in range(steps):
+            _, _, reached = view.edges_at(layers[-1], into=not onward)
+            layers.append(first_met(torch.cat([reached, receivers]) if step == 0 else reached, place))
+    return torch.cat(layers).sort().values, tuple(layer.numel() for layer in layers)
 
 
 def first_met(ids: Tensor, place: Tensor) -> Tensor:

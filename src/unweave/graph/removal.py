@@ -130,7 +130,7 @@ def _take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
             "the edges, features and labels it names are already gone; there is nothing to forget"
         )
     after = view.less(edges=edge_ids, nodes=nodes, rows=features, x=x, unlabelled=unlabelled, uneven=uneven)
-    edges = view.edge_index.index_select(1, edge_ids)
+    edges = view.edge_index[:, edge_ids]
     return after, Removal(request, after, undirected, edges, nodes, features, lost)
 
 
@@ -170,8 +170,8 @@ def _edges_of(view: GraphView, request: Request, nodes: Tensor, undirected: bool
     near = torch.unique(torch.cat([nodes, request.pairs[:, 0].to(nodes.device)]))
     if not near.numel():
         return near, 0
-    found = torch.unique(torch.cat([view.ids_at(near, into=into) for into in (False, True)]))
-    ends = view.edge_index.index_select(1, found)
+    found = view.ids_at(near)
+    ends = view.edge_index[:, found]
     drop = among(ends, nodes).any(dim=0) | _named(ends, view.size, request, undirected)
     if undirected or not bool(drop.any()):
         return found[drop], 0

@@ -5,8 +5,6 @@ labels; taking more away costs as much as what goes has edges, whatever the size
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -66,7 +64,7 @@ class GraphView:
         return graph_index(self.edge_index, self.base.get("edge_weight"), self.size)
 
     @property
-    def _known_index(self) -> GraphIndex | None:
+    def known_index(self) -> GraphIndex | None:
         """The index, where somebody has asked for it: a single look costs less than making it."""
         return graph_index.known(self.edge_index, self.base.get("edge_weight"), self.size)
 
@@ -137,22 +135,13 @@ class GraphView:
         which, edge, other = (part[left] for part in found)
         return which, edge, other
 
-    def ids_at(self, nodes: Tensor, *, into: bool) -> Tensor:
-        """Ids of the edges left that leave, or go into, some nodes; by a look at all edges where there is no index."""
-        if self._known_index is not None:
-            return self.edges_at(nodes, into=into)[1]
-        found = mask_of(nodes, self.size)[self.edge_index[int(into)]].nonzero().flatten()
+    def ids_at(self, nodes: Tensor) -> Tensor:
+        """Ids of the edges left at some nodes, either way, sorted; by a look at all edges where there is no index."""
+        if self.known_index is not None:
+            return torch.unique(torch.cat([self.edges_at(nodes, into=into)[1] for into in (False, True)]))
+        mask = mask_of(nodes, self.size)
+        found: Tensor = (mask[self.edge_index[0]] | mask[self.edge_index[1]]).nonzero().flatten()
         return found[~among(found, self.gone)] if self.gone.numel() else found
-
-    @contextmanager
-    def noting(self, wiped: list[Tensor]) -> Iterator[Tensor]:
-        """A place to note something of each node, −1 everywhere; that of the index where there is one."""
-        known = self._known_index
-        if known is None:
-            yield torch.full((self.size,), -1, device=self.gone.device)
-            return
-        with known.noting(wiped) as slate:
-            yield slate
 
     def features(self, nodes: Tensor) -> Tensor:
         """The features of some nodes."""

@@ -1,6 +1,7 @@
 """What the built-in layers read off a graph, once for as long as nobody writes to it: sparse matrices and patterns.
 
-A layer that cannot use them (:func:`serves`) takes the path of PyG's layer that it derives from, which gives the same.
+Who asks for one has looked at the graph (:func:`unweave._core.memo.look`). A layer that cannot use them
+(:func:`serves`) takes the path of PyG's layer that it derives from, which gives the same.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from torch_geometric.utils import degree
 
 from unweave._core import sparse
 from unweave._core.compat import listened_to, messages_listened_to, transformed
-from unweave._core.memo import origin, remembered
+from unweave._core.memo import look, origin, remembered, remembered_lightly
 from unweave._core.sparse import Matrix, Pattern, eagerly, matmul
 from unweave.errors import DataError
 
@@ -50,11 +51,16 @@ def serves(layer: MessagePassing, x: object, edge_index: object, edge_weight: ob
         return False
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.device != x.device:
         return False
-    if edge_weight is None:
-        return True
-    if not (isinstance(edge_weight, Tensor) and constant(edge_weight)):
-        return False
-    return edge_weight.dtype == x.dtype and edge_weight.shape == edge_index.shape[1:]
+    if edge_weight is not None:
+        if not (isinstance(edge_weight, Tensor) and constant(edge_weight)):
+            return False
+        if edge_weight.dtype != x.dtype or edge_weight.shape != edge_index.shape[1:]:
+            return False
+    if getattr(layer, "given", True):  # a model looks at its graph in its first layer
+        look(edge_index)
+        if isinstance(edge_weight, Tensor):
+            look(edge_weight)
+    return True
 
 
 def _fits(x: object) -> TypeGuard[Tensor]:
@@ -113,14 +119,14 @@ def features(x: Tensor) -> Matrix | None:
             if before is None:
                 return None
             values = x[before.pattern.places]
-            pattern, kept = before.pattern.only(values != 0)
-            return Matrix(pattern, values[kept])
+            pattern, _ = before.pattern.only(values != 0)
+            return Matrix(pattern, values[values != 0])
         if int(torch.count_nonzero(x)) > densest(x.device) * x.numel():
             return None
         return Matrix.dense(x)
 
 
-@remembered
+@remembered_lightly
 def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype: torch.dtype) -> Matrix:
     """D^-½ (A + I) D^-½ as in PyG; a node that has a self-loop keeps it instead."""
     with eagerly():
@@ -130,10 +136,12 @@ def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype
             (source, target), values = gcn_norm(edge_index, edge_weight, nodes, dtype=dtype)
             return Matrix.of(target, source, values, (nodes, nodes))
         row, col = known.pattern.places
+        if known.entry.numel() == row.numel():  # no edge twice
+            scale = known.pattern.crow.diff().to(dtype).rsqrt()
+            return Matrix(known.pattern, scale[row] * scale[col])
         counts = torch.zeros(row.numel(), dtype=dtype, device=row.device)
         counts.index_add_(0, known.entry, torch.ones_like(known.entry, dtype=dtype))
-        degree = torch.zeros(nodes, dtype=dtype, device=row.device).index_add_(0, row, counts)
-        scale = degree.rsqrt()
+        scale = torch.zeros(nodes, dtype=dtype, device=row.device).index_add_(0, row, counts).rsqrt()
         return Matrix(known.pattern, scale[row] * counts * scale[col])
 
 
@@ -145,22 +153,19 @@ class Looped:
     entry: Tensor
 
 
-@remembered
+@remembered_lightly
 def looped(edge_index: Tensor, nodes: int) -> Looped | None:
-    """The places of A + I; ``None`` where the graph has self-loops of its own.
+    """The places of A + I; ``None`` where it has self-loops of its own.
 
     Of a graph that lost edges they are those of the graph it was made of, less what went: that takes no sorting.
     """
     known = origin(edge_index)
     before = looped(known[0], nodes) if known is not None and known[1] is not None else None
     if known is not None and known[1] is not None and before is not None:
-        edges = torch.cat([known[1], torch.arange(known[0].size(1), before.entry.numel(), device=known[1].device)])
-        entry = before.entry.index_select(0, edges)
+        entry = torch.cat([before.entry.index_select(0, known[1]), before.entry[known[0].size(1) :]])
         used = torch.zeros_like(before.pattern.col, dtype=torch.bool).index_fill_(0, entry, True)
-        pattern, kept = before.pattern.only(used)
-        number = torch.zeros_like(before.pattern.col, dtype=torch.long)
-        number[kept] = torch.arange(kept.numel(), device=kept.device)
-        return Looped(pattern, number[entry])
+        pattern, number = before.pattern.only(used)
+        return Looped(pattern, number.index_select(0, entry))
     _refuse_unknown(edge_index, nodes)
     source, target = edge_index
     if bool((source == target).any()):
@@ -169,7 +174,7 @@ def looped(edge_index: Tensor, nodes: int) -> Looped | None:
     return Looped(*Pattern.of(torch.cat([target, loops]), torch.cat([source, loops]), (nodes, nodes)))
 
 
-@remembered
+@remembered_lightly
 def adjacency(edge_index: Tensor, nodes: int, dtype: torch.dtype, mean: bool) -> Matrix:
     """A, or D⁻¹A for the mean over the edges into a node."""
     with eagerly():
@@ -199,7 +204,7 @@ class Attention:
     counts: Tensor | None
 
 
-@remembered
+@remembered_lightly
 def attention(edge_index: Tensor, nodes: int, dtype: torch.dtype, heads: int) -> Attention:
     """The attention of a graph, its own self-loops replaced by one for each node."""
     with eagerly():
