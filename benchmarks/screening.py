@@ -22,7 +22,7 @@ import unweave as uw
 from unweave.auditing.before.damage import OTHERS, VALIDATION, Probe
 from unweave.auditing.before.screen import DRAWS, RATE
 from unweave.auditing.limits import limits_of
-from unweave.curvature.prepared import checked_objective
+from unweave.curvature.preparation import checked_objective
 from unweave.experiments.paper.results import rounded
 from unweave.graph.index import distinct_edges
 from unweave.graph.removal import remove

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from unweave.auditing import Audit as Audit
     from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
-    from unweave.curvature.prepared import Prepared as Prepared, prepare as prepare
+    from unweave.curvature.preparation import prepare as prepare
+    from unweave.curvature.prepared import Prepared as Prepared
     from unweave.datasets import load as load, split as split
     from unweave.errors import (
         AbnormalRequestError as AbnormalRequestError,
@@ -80,7 +81,7 @@ _VOCABULARY = {
     "methods": "methods",
     "models": "models",
     "polish": "training.polish",
-    "prepare": "curvature.prepared",
+    "prepare": "curvature.preparation",
     "split": "datasets.split",
     "train": "run.train",
     "unlearn": "unlearning",

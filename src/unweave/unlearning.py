@@ -31,7 +31,8 @@ from unweave.methods.account import (
 from unweave.methods.base import Method, Outcome
 from unweave.methods.deferred import RULES as DEFERRED, forget_locally
 from unweave.methods.memories import memories
-from unweave.methods.problem import Problem, meter_for, pose, pose_bounded
+from unweave.methods.posing import meter_for, pose, pose_bounded
+from unweave.methods.problem import Problem
 from unweave.methods.registry import make
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_to_json
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy

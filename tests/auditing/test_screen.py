@@ -12,7 +12,7 @@ import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.auditing.before.damage import OTHERS, VALIDATION, Probe
 from unweave.auditing.limits import limits_of
-from unweave.curvature.prepared import checked_objective
+from unweave.curvature.preparation import checked_objective
 from unweave.graph.index import distinct_edges
 from unweave.graph.lookalikes import Resampler
 from unweave.graph.removal import remove

@@ -11,7 +11,8 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.tuning import tuned
 from unweave.curvature.products import products
-from unweave.methods.problem import Problem, pose
+from unweave.methods.posing import pose
+from unweave.methods.problem import Problem
 from unweave.objective.objective import call
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import gap, log_probabilities

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from unweave._core.cost import Meter
-from unweave.curvature.prepared import checked_objective
+from unweave.curvature.preparation import checked_objective
 from unweave.graph.removal import take
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import CrossEntropy, Loss, as_loss, known_loss, mean_of, with_slope

@@ -38,7 +38,7 @@ def adopt(
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from unweave.curvature.prepared import check_calls
+    from unweave.curvature.preparation import check_calls
     from unweave.datasets.own import read_graph
     from unweave.objective.checks import check_data, check_model
     from unweave.objective.scores import score

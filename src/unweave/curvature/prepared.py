@@ -10,40 +10,16 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
-from unweave.curvature.damping import Damping, rehearsed_damping
-from unweave.curvature.products import products
-from unweave.curvature.solvers import LowRank, krylov, low_rank, random_like
+from unweave.curvature.solvers import LowRank
 from unweave.graph.view import GraphView
-from unweave.objective.checks import (
-    check_data,
-    check_deterministic,
-    check_labels,
-    check_model,
-    check_outputs,
-    check_scores,
-)
-from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_vector, decays
-from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
-from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parameters import duplicate, flatten
-from unweave.objective.parts.blocks import Blocks
-from unweave.objective.parts.bounded import bounded_objective
-from unweave.objective.parts.localising import find_locality
+from unweave.objective.decay import WeightDecay, decays
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Forward
 from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 
-__all__ = [
-    "Pending",
-    "Prepared",
-    "bend",
-    "check_calls",
-    "checked_objective",
-    "prepare",
-    "prepare_objective",
-    "stationarity",
-]
+__all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
     *("objective", "parameters", "bend", "damping", "raised", "left"),
@@ -200,100 +176,3 @@ class Prepared:
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:
     """By how much an objective would still fall, as a share of it, by a quadratic model of it."""
     return float(gradient @ curvature.solve(gradient)) / 2 / max(abs(objective), 1e-30)
-
-
-def bend(objective: Objective, theta: Tensor) -> float:
-    """The smallest Hessian eigenvalue at θ that a short search meets, as a share of the largest."""
-    operator = products("hessian", objective.at(theta))
-    operator.record()
-    ends = krylov(operator, random_like(theta), products=TUNING.spectrum.bend_products).values
-    return float(ends[-1]) / max(float(ends.abs().max()), 1e-30)
-
-
-def prepare(
-    model: nn.Module,
-    data: Data,
-    *,
-    weight_decay: AnyDecay,
-    loss: AnyLoss = cross_entropy,
-    forward: Forward = call,
-    rank: int | None = None,
-    memory_mib: float | None = None,
-) -> Prepared:
-    """Compute once, after training, what every request needs.
-
-    Args:
-        model: The trained module.
-        data: The graph it was trained on.
-        weight_decay: What it was trained with.
-        loss: Per-node loss it was trained with.
-        forward: How to call it.
-        rank: Eigenpairs to keep, 32 by default.
-        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
-            done in blocks of nodes. ``data.x`` may be a memory map.
-    """
-    own = duplicate(model)
-    decay = as_weight_decay(weight_decay, model)
-    objective = checked_objective(own, data, decay, as_loss(loss), forward, memory_mib)
-    return prepare_objective(objective, flatten(own), rank=rank)
-
-
-def checked_objective(
-    model: nn.Module,
-    data: Data,
-    weight_decay: WeightDecay,
-    loss: Loss,
-    forward: Forward,
-    memory_mib: float | None = None,
-) -> Objective:
-    """The objective of a trained module, once the module and the graph have passed every check."""
-    if memory_mib is not None:
-        return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
-    check_data(data)
-    check_model(model, data)
-    check_calls(model, data, loss, forward, trained=True)
-    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(data.x.device))
-
-
-def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, trained: bool = False) -> None:
-    """Call a module twice in eval mode: outputs that fit graph and labels, and the same both times."""
-    with torch.no_grad():
-        first = check_outputs(forward(model.eval(), data), data)
-        check_labels(data, loss, first)
-        if trained:
-            check_scores(data, loss, first)
-        check_deterministic(first, forward(model, data))
-
-
-def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None = None) -> Prepared:
-    """The same for an objective that has been checked already, at parameters its module holds."""
-    start, passes = objective.meter.now(), objective.meter.passes
-    locality = objective.locality if isinstance(objective, Blocks) else find_locality(objective)
-    if objective.written_out:
-        objective.record(theta)  # for the requests to come as well
-    value, gradient = objective.evaluate(theta)
-    operator = products("gauss-newton", objective.at(theta))
-    operator.record()
-    curvature = low_rank(operator, theta, rank=rank)
-    del operator
-    flat = stationarity(curvature, gradient, value) <= TUNING.minimum.gain
-    found = Prepared(
-        curvature=curvature,
-        bend=bend(objective, theta) if flat else 0.0,
-        gradient=gradient,
-        objective=value,
-        parameters=tensor_digest(objective.model.named_parameters()),
-        locality=locality,
-        edges=objective.stored_edges,
-        nodes=objective.nodes.numel(),
-        mass=objective.mass,
-    )
-    damping = Damping(0.0) if found.at_minimum else rehearsed_damping(objective, theta, gradient, curvature)
-    return replace(
-        found,
-        damping=damping.value,
-        raised=damping.raised,
-        left=damping.left,
-        seconds=objective.meter.now() - start,
-        passes=round(objective.meter.passes - passes),
-    )

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from unweave._core.cost import Meter, find_device
 from unweave._core.writing import write_whole
-from unweave.curvature.prepared import Prepared, prepare
+from unweave.curvature.preparation import prepare
+from unweave.curvature.prepared import Prepared
 from unweave.errors import DataError, UnweaveError
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
 from unweave.experiments.paper.experiment import PUBLISHED_SCALES

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
-from unweave.curvature.prepared import Prepared, bend, stationarity
+from unweave.curvature.preparation import bend
+from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.graph.index import among

@@ -1,7 +1,7 @@
 """How far a change travels through a model: its message-passing steps, found from its layers.
 
 The answer only narrows the work. It is checked against the model's outputs before it is used
-(:func:`unweave.methods.problem.pose`), so a module that mixes nodes in a way not seen here costs
+(:func:`unweave.methods.posing.pose`), so a module that mixes nodes in a way not seen here costs
 time, never correctness.
 """
 

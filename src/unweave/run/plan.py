@@ -11,7 +11,7 @@ from unweave.certificate.bound import most_passes
 from unweave.errors import EmptyRequestError
 from unweave.methods import Expected, Method
 from unweave.methods.account import graph_of, options_of, region_of
-from unweave.methods.problem import meter_for
+from unweave.methods.posing import meter_for
 from unweave.methods.registry import make
 from unweave.objective.parts.blocks import Blocks
 from unweave.receipt.lines import describe_graph, describe_region, describe_removed, describe_traces

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
-from unweave.curvature.prepared import Prepared, prepare
+from unweave.curvature.preparation import prepare
+from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError, RunError
 from unweave.methods.account import untouched
 from unweave.methods.deferred import settle

@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
-from unweave.curvature.prepared import Prepared, check_calls, prepare_objective
+from unweave.curvature.preparation import check_calls, prepare_objective
+from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.decay import decay_vector

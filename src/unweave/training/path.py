@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.curvature.prepared import checked_objective
+from unweave.curvature.preparation import checked_objective
 from unweave.errors import MethodError
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy

@@ -14,7 +14,8 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave._core.tuning import TUNING
-from unweave.curvature.prepared import Prepared, checked_objective, prepare_objective
+from unweave.curvature.preparation import checked_objective, prepare_objective
+from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import krylov, minimise, random_like
 from unweave.errors import ModelError

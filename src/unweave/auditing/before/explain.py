@@ -26,7 +26,8 @@ from unweave.curvature.solvers import conjugate_gradients
 from unweave.errors import NoProgressError, RequestError, UnweaveError
 from unweave.graph.region import hops_from
 from unweave.methods.gif import GIF
-from unweave.methods.problem import Problem, meter_for, pose
+from unweave.methods.posing import meter_for, pose
+from unweave.methods.problem import Problem
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call

@@ -20,11 +20,12 @@ from torch_geometric.data import Data
 from unweave._core.digest import tensor_digest
 from unweave.auditing.before.damage import Probe
 from unweave.auditing.limits import limits_of
-from unweave.curvature.prepared import Prepared, checked_objective
+from unweave.curvature.preparation import checked_objective
+from unweave.curvature.prepared import Prepared
 from unweave.errors import AbnormalRequestError, MethodError
 from unweave.graph.lookalikes import Resampler
 from unweave.graph.removal import remove
-from unweave.methods.problem import meter_for
+from unweave.methods.posing import meter_for
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call

@@ -14,7 +14,7 @@ from torch_geometric.utils import subgraph
 
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
-from unweave.curvature.prepared import checked_objective
+from unweave.curvature.preparation import checked_objective
 from unweave.errors import MethodError, ModelError
 from unweave.graph.removal import Removal
 from unweave.methods.base import Expected, Method, Outcome

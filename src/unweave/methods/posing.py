@@ -1,0 +1,250 @@
+"""Pose the problem of a request: all that is checked and found before anybody moves θ."""
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave._core.cost import Meter
+from unweave._core.memory import check_memory
+from unweave.curvature.prepared import Prepared
+from unweave.errors import MethodError, ModelError, RequestError
+from unweave.graph.region import Region, influenced_region
+from unweave.graph.removal import Removal, remove, take
+from unweave.graph.view import GraphView, look_at
+from unweave.methods.problem import Problem
+from unweave.models import Shards
+from unweave.models.reach import Reach, find_reach
+from unweave.objective.checks import (
+    changed_outside,
+    check_classes,
+    check_data,
+    check_deterministic,
+    check_kind,
+    check_labels,
+    check_model,
+    check_outputs,
+    check_scores,
+)
+from unweave.objective.decay import WeightDecay, decay_vector
+from unweave.objective.losses import Loss
+from unweave.objective.objective import Forward, Objective, call
+from unweave.objective.parameters import duplicate, flatten
+from unweave.objective.parts.blocks import Blocks
+from unweave.objective.parts.bounded import bounded_objective
+from unweave.request import Request
+
+__all__ = ["meter_for", "pose", "pose_bounded"]
+
+
+def meter_for(model: object, data: object, request: object) -> Meter:
+    """A meter for the graph's device, once model, graph and request are of the right kind."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
+    graph = check_kind(data)
+    if not isinstance(request, Request):
+        raise RequestError(
+            f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
+        )
+    return Meter(graph.x.device if isinstance(graph.get("x"), Tensor) else torch.device("cpu"))
+
+
+def pose(
+    model: nn.Module,
+    data: Data,
+    request: Request,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    hops: int | None = None,
+    seed: int = 0,
+    allow_class_loss: bool = False,
+    prepared: Prepared | None = None,
+) -> tuple[Problem, Region, list[str]]:
+    """Validate, carry the request out on the graph, find the influenced region and check it.
+
+    The arguments are those of :func:`unweave.unlearn`. The caller's model and graph are left as they are: the problem
+    has a copy of the model, in eval mode. What a prepared state has checked of this very model and graph, and what it
+    has computed, is not done again.
+
+    Returns:
+        The problem, the region, and what the user should know about it.
+    """
+    look_at(data)
+    _check_size(prepared, data)
+    if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
+        decay = decay_vector(model, weight_decay)
+        posed = _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
+        if bool(posed[0].forgotten_gradient.any()):
+            return posed  # otherwise a closer look must tell why nothing changes
+    with meter.phase("validate"):
+        check_data(data)
+        check_model(model, data)
+        own = duplicate(model).eval()
+        decay = decay_vector(own, weight_decay)
+    with meter.phase("graph"):
+        removal = remove(data, request)
+    with meter.phase("region"):
+        first, reach = _first_look(own, data, forward, loss, hops)
+        meter.passes += 1
+        check_classes(data, removal.data, loss, allow_class_loss)
+        region = influenced_region(data, removal, reach)
+    with meter.phase("evaluate"):
+        problem = _problem(own, data, removal, decay, loss, forward, meter, seed)
+        check_deterministic(first, problem.at_original.outputs.detach())
+        region, notes = _check_region(problem, region, given=hops is not None)
+    return problem, region, notes
+
+
+def _problem(
+    own: nn.Module,
+    data: Data,
+    removal: Removal,
+    decay: Tensor,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    seed: int,
+    known: tuple[float, Tensor] | None = None,
+) -> Problem:
+    original, remaining = (Objective(own, graph, loss, decay, forward, meter) for graph in (data, removal.data))
+    return Problem(original, remaining, flatten(own), removal, seed, meter, known)
+
+
+def _pose_prepared(
+    model: nn.Module,
+    data: Data,
+    request: Request,
+    prepared: Prepared,
+    decay: Tensor,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    seed: int,
+    allow_class_loss: bool,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem of a model and a graph that were seen before, without another look at the old graph."""
+    here = prepared.locality
+    assert here is not None
+    reach = here.reach if here.refusal is None else Reach(None, source=here.refusal)
+    with meter.phase("graph"):
+        own = duplicate(model).eval()
+        removal = remove(data, request)
+    with meter.phase("region"):
+        if removal.labels.numel():
+            check_classes(data, removal.data, loss, allow_class_loss)
+        region = influenced_region(data, removal, reach)
+    with meter.phase("evaluate"):
+        known = prepared.objective, prepared.gradient
+        problem = _problem(own, data, removal, decay, loss, forward, meter, seed, known)
+        problem.digest = prepared.parameters
+        problem.at_remaining = problem.remaining.look(problem.theta)
+        check_outputs(problem.at_remaining.outputs.detach(), removal.data)
+    return problem, region, []
+
+
+def pose_bounded(
+    model: nn.Module,
+    graph: Data | GraphView,
+    request: Request,
+    *,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    memory_mib: float,
+    seed: int,
+    allow_class_loss: bool,
+    prepared: Prepared | None,
+) -> tuple[Problem, Region, list[str]]:
+    """Pose the problem of a request (:func:`pose`) in blocks; nothing of the graph is copied."""
+    with meter.phase("validate"):
+        check_memory(memory_mib)
+        _check_size(prepared, graph)
+        own = duplicate(model).eval()
+        known = None
+        if prepared is not None and prepared.serves(model, graph, weight_decay, loss, forward):
+            assert prepared.locality is not None
+            decay = decay_vector(own, weight_decay)
+            original = Blocks(own, prepared.locality, loss, decay, forward, meter, memory_mib)
+            known = (prepared.objective, prepared.gradient)
+        else:
+            original = bounded_objective(own, graph, weight_decay, loss, forward, meter, memory_mib)
+    with meter.phase("graph"):
+        after, taken = take(original.view, request)
+        there = original.locality.without(taken, after, loss, allow_class_loss=allow_class_loss)
+    with meter.phase("region"):
+        reach = original.locality.reach
+        region = influenced_region(original.view, taken, reach)
+    with meter.phase("evaluate"):
+        problem = Problem(
+            original=original,
+            remaining=original.on(there),
+            theta=flatten(own),
+            removal=taken,
+            seed=seed,
+            meter=meter,
+            known=known,
+        )
+        check_outputs(problem.at_remaining.outputs, after.base)
+    return problem, region, []
+
+
+def _check_size(prepared: Prepared | None, graph: Data | GraphView) -> None:
+    """A prepared state serves the graph that it was made for and what is left of it, none that has grown."""
+    known = None if prepared is None or prepared.locality is None else prepared.locality.graph
+    if known is None or (isinstance(graph, Data) and not isinstance(graph.get("x"), Tensor)):
+        return
+    base = graph.base if isinstance(graph, GraphView) else graph
+    edges = graph.stored_edges if isinstance(graph, GraphView) else int(graph.edge_index.size(1))
+    if base.x.size(0) != known.size or edges > known.stored_edges:
+        raise MethodError(
+            f"prepared= belongs to a graph of {known.size} nodes and {known.stored_edges} stored edges, this one has "
+            f"{base.x.size(0)} and {edges}: it has grown since; call unweave.prepare on it"
+        )
+
+
+def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops: int | None) -> tuple[Tensor, Reach]:
+    """Call the model once: its outputs, checked, and how far it passes messages."""
+    seen: list[Tensor] = []
+    with torch.no_grad():
+        reach = find_reach(model, lambda: seen.append(forward(model, data)))
+    outputs = check_outputs(seen[0], data)
+    check_labels(data, loss, outputs)
+    check_scores(data, loss, outputs)
+    if hops is not None:
+        if not isinstance(hops, int) or hops < 0:
+            raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")
+        reach = Reach(hops, flow=reach.flow, source=f"{hops} hops given")
+    return outputs, reach
+
+
+def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region, list[str]]:
+    """The region must hold every prediction that changes; otherwise refuse, or take the whole graph."""
+    before, after = problem.at_original.outputs.detach(), problem.at_remaining.outputs.detach()
+    check_outputs(after, problem.removal.data)
+    outside = changed_outside(region, before, after)
+    if not outside.numel():
+        return region, _check_graph_is_used(problem, region, before, after)
+    if given:
+        raise ModelError(
+            f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
+            "hops given; give the true number of message-passing steps, or leave hops out"
+        )
+    reason = f"{region.reach.source} do not explain the change at node {int(outside[0])}"
+    whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
+    return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
+
+
+def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after: Tensor) -> list[str]:
+    """A model whose every output survives a removal bit by bit may not be looking at the graph it is given."""
+    listens = region.reach.steps is None or int(region.mask.sum()) > 0
+    if not listens or not torch.equal(before, after):
+        return []
+    # A vote of shards is a step function: it may well survive.
+    if problem.original.forward is not call and not isinstance(problem.original.model, Shards):
+        raise ModelError(
+            "no output changes although edges or features were removed; does forward= use the graph it is given?"
+        )
+    return ["no prediction changes although edges or features were removed"]
