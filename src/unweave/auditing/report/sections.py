@@ -8,7 +8,7 @@ from unweave.auditing.report.figures import icon
 from unweave.auditing.report.markup import Markup, tag
 from unweave.auditing.report.pieces import anchor, fact_list, listed, model_of, scrolled, section, shown, slug
 from unweave.auditing.report.words import explain_recovery, list_limits
-from unweave.auditing.words import answer, sentence
+from unweave.auditing.words import FINDINGS, sentence
 from unweave.receipt.lines import describe_removed
 from unweave.receipt.receipt import Receipt
 
@@ -30,7 +30,7 @@ def verdict(audit: Audit) -> Markup:
         tag(
             "li",
             tag("a", shown(entry), href=f"#{anchor(entry)}"),
-            f": {entry.question} {answer(entry)}",
+            f": {FINDINGS[entry.finding]}",
         )
         for entry in sorted(told, key=lambda entry: entry.finding != "remembers")
     ]
