@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from unweave._core.digest import canonical_json, document_digest
-from unweave.run.folder import read_folder
 from unweave.run.log import INDEX, LINES, Log
 
 __all__ = ["reseal", "reseal_receipts", "seal"]
@@ -27,12 +26,17 @@ def reseal(path: Path, changes: dict[str, bytes]) -> None:
     seal(path, manifest)
 
 
-def reseal_receipts(path: Path, documents: list[Any]) -> None:
-    """Write other receipts, and all that is said of them elsewhere."""
-    was, log = read_folder(path).receipts, Log()
-    for document, (took, undirected) in zip(documents, was.took(), strict=True):
-        request = document.get("request", took) if isinstance(document, dict) else took
-        log = log.plus(canonical_json(document).encode(), request if isinstance(request, dict) else took, undirected)
+def reseal_receipts(path: Path, documents: list[Any], *, linked: bool = False) -> None:
+    """Write other receipts, and all that is said of them elsewhere; ``linked`` also as the one before in the next."""
+    log = Log()
+    for document in documents:
+        request, undirected = {}, True
+        if isinstance(document, dict):
+            request, undirected = document.get("request"), (document.get("graph") or {}).get("undirected", False)
+        if linked:
+            document["previous"] = log.digest(len(log) - 1) if len(log) else None
+        request = request if isinstance(request, dict) else {}
+        log = log.plus(canonical_json(document).encode(), request, bool(undirected))
     (path / LINES).write_bytes(b"".join(log.lines_from(0)))
     (path / INDEX).write_bytes(log.index_from(0))
     seal(path, json.loads((path / "manifest.json").read_text()) | {"receipts": log.extent.to_dict()})

@@ -238,6 +238,22 @@ def test_many_receipts_are_read_when_they_are_asked_for(path: Path, monkeypatch:
     assert json.loads(found.receipts.line(1))["name"] == "0", "though its name is gone"
 
 
+def test_receipts_of_a_long_stream_do_not_stay_in_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "IN_MEMORY", 10)
+    monkeypatch.setattr(log, "KEPT", 4)
+    now, logs = read_folder(path), []
+    for number in range(10):
+        more = now.receipts if not logs else logs[-1]
+        logs.append(more.plus(b"%d" % number, {}, undirected=False))
+        write_folder(path, files(["first"]), logs[-1], now.digest)
+        assert len(logs[-1]._shared.lines) < 4
+    assert [logs[-1].line(number) for number in range(1, 11)] == [b"%d" % number for number in range(10)]
+    apart = logs[2].plus(b"apart", {}, undirected=False)
+    assert b"".join(apart.lines_from(1)) == b"0\n1\n2\napart\n"
+    shutil.rmtree(path)
+    assert logs[-1].line(5) == b"4", "a file that is open is there"
+
+
 def test_two_runs_that_go_on_from_one_have_their_own_receipts() -> None:
     start = Log().plus(b"a", {}, undirected=False)
     one, other = start.plus(b"b", {}, undirected=False), start.plus(b"c", {}, undirected=True)

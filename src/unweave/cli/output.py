@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from unweave._core.text import printable
 from unweave.errors import UnweaveError
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def out() -> Console:
 
 
 def say(text: str = "") -> None:
-    """Print a line as it is."""
-    out().print(text, markup=False, soft_wrap=True)
+    """Print lines as they are; what a file had put in them to do something to a terminal is shown, not done."""
+    out().print(printable(text, lines=True), markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
@@ -86,7 +87,7 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except UnweaveError as error:
-            typer.echo(f"unweave: {error}", err=True)
+            typer.echo(f"unweave: {printable(str(error), lines=True)}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             typer.echo(f"unweave: {error}" if str(error) else "unweave: interrupted; nothing was written", err=True)

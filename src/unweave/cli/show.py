@@ -69,6 +69,8 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
     if any(receipt.ladder for receipt in found.receipts) and standing.requests:
         unknown = f"; of {standing.unknown} of them nothing is known" if standing.unknown else ""
         say(f"{'Standing':<11}{standing.requests} since training, believed closed {standing.estimate}{unknown}")
+    for place in found.left:
+        say(f"{'Beside':<11}{place} is of a process that writes this run, or was killed; who writes next deletes it")
     for number, receipt in enumerate(found.receipts, start=1):
         say()
         say(f"Receipt {number}")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from unweave._core.text import printable
 from unweave.receipt.record import Record
 from unweave.receipt.traces import Trace
 from unweave.receipt.words import grounds, verdict
@@ -29,7 +30,7 @@ def lines(record: Record) -> list[Line]:
         *_under("Warning", record.warnings),
         *_details(record),
     ]
-    return [(title, _printable(text)) for title, text in told]
+    return [(title, printable(text)) for title, text in told]
 
 
 def _request(record: Record) -> list[Line]:
@@ -184,8 +185,3 @@ def _number(passes: float) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _printable(text: str) -> str:
-    """Text that does nothing to a terminal: a receipt may have been written by somebody else."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -134,8 +134,14 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its canonical JSON, by which later receipts name it."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """SHA-256 of its canonical JSON as it was issued, by which later receipts name it."""
+        known: str | None = vars(self).get("_issued")
+        return known or hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def issued_as(self, digest: str) -> Self:
+        """This receipt, read from where it was stored under a digest; its words may be told in another way by now."""
+        object.__setattr__(self, "_issued", digest)
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as a JSON document."""

@@ -1,93 +1,185 @@
-"""Do the receipts of a run hold together, each with the one before, with its request, and with the model?
+"""The chain of a run's receipts: each follows from the one before, and the last is that of the model.
 
-Whoever can write the folder of a run can write a chain that does: this finds accidents and careless edits, and proves
-nothing against somebody who is able to forge. Keep the digest of the last receipt (``run.receipts.digest``) elsewhere,
-or sign it, to notice that.
+What this proves: that receipts, requests, model and the parts beside it were written together and not changed one by
+one: by a mistake, by a file copied from another run, or by somebody who edited one place and not all others. What it
+does not prove: that nobody rewrote all of it. Who can write the folder can compute every digest anew; only a signature
+with a key that is kept elsewhere can tell. Copy the digest of the last receipt (``run.receipts.digest``) to a place
+that others cannot write: it stands for all receipts up to that one.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from unweave.errors import RequestError, RunError
+from torch import nn
+
+from unweave._core.digest import tensor_digest
+from unweave._core.kinds import fits
+from unweave._core.text import printable
+from unweave._core.version import __version__
+from unweave.certificate.bound import Bound
+from unweave.certificate.gaussian import epsilon_of, ratio_of
+from unweave.errors import ModelError, RequestError, RunError
 from unweave.receipt.receipt import Receipt
 from unweave.request import ALL, Request
+from unweave.run.receipts import MALFORMED, Receipts
 from unweave.run.state import State
 
 __all__ = ["check_chain"]
 
-FIGURES = ("gradient_norm", "rounding", "mu", "distance")
-"""What a bound is made of, and the bound."""
+SAME = 1e-6
+"""Relative difference up to which a figure is the one that follows from others."""
 
 
 def check_chain(state: State) -> None:
-    """Check every receipt; it reads all of them.
+    """Check that a run's receipts follow from each other, and that its parts belong to its model.
+
+    Every receipt is read: its digest, the one before it, its request against the request's digest and against what the
+    graph is rebuilt by, the parameters it found and left, the sizes of the graph, the figures of its certificate as far
+    as they follow from each other. The last must have left the parameters that the model has.
 
     Raises:
-        RunError: One does not fit the one before it, its own request, the training or the checkpoints.
+        RunError: The first receipt or part that does not fit, and what does not.
     """
-    previous, parameters, digests = None, None, set[str]()
-    for number, receipt in enumerate(state.receipts, start=1):
-        here, before, after = f"receipt {number}", *_parameters(receipt)
-        if receipt.previous != previous:
-            raise RunError(f"{here} does not follow the one before it; one was edited, left out or put in between")
-        if parameters not in (None, before):
-            raise RunError(f"{here} begins with other parameters than the one before it ended with")
-        if not digests.issuperset(receipt.speaks_of):
-            raise RunError(f"{here} speaks of receipts that are not among those before it")
-        if receipt.kind == "request":
-            _check_request(here, receipt)
-        if receipt.certificate is not None:
-            _check_certificate(here, receipt.certificate)
-        previous, parameters = state.receipts.log.digest(number - 1), after
-        digests.add(previous)
-    _check_checkpoints(state)
+    receipts, digest = state.receipts, tensor_digest(state.model.named_parameters())
+    left: dict[str, Any] = {}
+    digests: set[str] = set()
+    certified = {"models": 0, "others": 0, "spread": 0.0}
+    known = {digest}
+    for number, (receipt, (took, undirected)) in enumerate(zip(receipts, receipts.log.took(), strict=True)):
+        try:
+            wrong = next(_wrong(receipts, number, receipt, took, undirected, left, digests, certified), None)
+        except (*MALFORMED, RequestError) as error:
+            wrong = f"cannot be followed: {error!r}"
+        if wrong is not None:
+            raise RunError(
+                f"receipt {number + 1} {printable(wrong)}; the run was edited, or its files are not of one run. What "
+                "can be relied on is a copy from before"
+            )
+        digests.add(receipts.log.digest(number))
+        known |= {receipt.parameters["digest_before"], receipt.parameters["digest_after"]}
+    if receipts and left["digest"] != digest:
+        raise RunError("the parameters of the model are not those that the last receipt tells of")
+    if left.get("stored_edges", edges := int(state.data.edge_index.size(1))) != edges:
+        raise RunError(f"the graph has {edges} stored edges, and the last receipt left {left['stored_edges']}")
+    _check_parts(state, digest, known)
 
 
-def _parameters(receipt: Receipt) -> tuple[Any, Any]:
-    return receipt.parameters.get("digest_before"), receipt.parameters.get("digest_after")
-
-
-def _check_request(here: str, receipt: Receipt) -> None:
-    """What was carried out is part of what was asked, and the digest is that of what was asked."""
-    try:
+def _wrong(
+    receipts: Receipts,
+    number: int,
+    receipt: Receipt,
+    took: dict[str, Any],
+    undirected: bool,
+    left: dict[str, Any],
+    digests: set[str],
+    certified: dict[str, Any],
+) -> Iterator[str]:
+    """What is wrong with a receipt; what those before it left is brought to where it leaves it."""
+    line = receipts.log.line(number)
+    first = b'"format":"unweave-receipt-1"' in line
+    if not first and receipt.previous != (receipts.log.digest(number - 1) if number else None):
+        yield "does not name the one before it"
+    if not first and receipt.version == __version__ and receipt.to_json().encode() != line:
+        yield "says something else than follows from its figures"
+    if not set(receipt.speaks_of) <= digests:
+        yield "speaks of receipts that are not before it"
+    if took != receipt.request or (receipt.carried_out and undirected != receipt.graph["undirected"]):
+        yield "has another request than requests.jsonl, by which the graph is rebuilt"
+    if receipt.kind == "request":
         asked = Request.from_dict(receipt.asked)
-        done = Request.from_dict(receipt.request) if receipt.request else None
-    except RequestError as error:
-        raise RunError(f"the request of {here} is none: {error}") from error
-    if asked.digest != receipt.request_digest:
-        raise RunError(f"the digest of the request of {here} is not that of what was asked")
-    if done is not None and not _within(done, asked):
-        raise RunError(f"{here} says that more was carried out than was asked")
+        if not first and asked.digest != receipt.request_digest:
+            yield "has a digest that is not that of the request"
+        if receipt.carried_out and not _is_part(Request.from_dict(receipt.request), asked):
+            yield "tells of more than was asked for"
+    found = receipt.parameters
+    if left.get("digest", found["digest_before"]) != found["digest_before"]:
+        yield "starts from other parameters than the one before it left"
+    left["digest"] = found["digest_after"]
+    if not receipt.carried_out and found["digest_before"] != found["digest_after"]:
+        yield "carried out nothing, and left other parameters"
+    if receipt.carried_out:
+        for what in ("stored_edges", "training_nodes"):
+            before, after = (receipt.graph[f"{what}_{when}"] for when in ("before", "after"))
+            if left.get(what, before) != before or not 0 <= after <= before:
+                yield f"starts from {before} {what.replace('_', ' ')}, and the one before it left {left.get(what)}"
+            left[what] = after
+        went = receipt.graph["stored_edges_before"] - receipt.graph["stored_edges_after"]
+        if receipt.removed["stored_edges"] != went or receipt.removed["nodes"] < len(receipt.request.get("nodes", ())):
+            yield "counts something else as removed than is gone"
+    if receipt.certificate is not None:
+        yield from _wrong_figures(receipt.certificate)
+        yield from () if first else _wrong_sequence(receipt.certificate, certified)
+    removal = not first and (receipt.certificate or {}).get("kind") == "removal"
+    certified["others"] += receipt.carried_out and not removal
 
 
-def _within(done: Request, asked: Request) -> bool:
-    edges = {edge for u, v in asked.edges for edge in ((u, v), (v, u))}
-    columns = {node: some if some == ALL else set(some) for node, some in asked.features.items()}
+def _is_part(done: Request, asked: Request) -> bool:
+    """Whether what was carried out is among what was asked for."""
+    edges = {tuple(sorted(edge)) for edge in asked.edges}
     return (
         set(done.nodes) <= set(asked.nodes)
         and set(done.labels) <= set(asked.labels)
-        and set(done.edges) <= edges
+        and {tuple(sorted(edge)) for edge in done.edges} <= edges
         and all(
-            node in columns and (columns[node] == ALL or (some != ALL and set(some) <= set(columns[node])))
-            for node, some in done.features.items()
+            node in asked.features and (asked.features[node] == ALL or set(columns) <= set(asked.features[node]))
+            for node, columns in done.features.items()
         )
     )
 
 
-def _check_certificate(here: str, certificate: dict[str, Any]) -> None:
-    """A certificate says what its own figures give."""
+def _wrong_figures(told: dict[str, Any]) -> Iterator[str]:
+    """Figures of a certificate that do not follow from each other."""
+    if told["kind"] not in ("removal", "bound", "local", "none") or not fits(told["statement"], str):
+        yield "has a certificate of no kind that there is"
+    numbers = [value for value in told.values() if isinstance(value, int | float)]
+    if not all(fits(value, float) and value >= 0 for value in numbers):
+        yield "has a certificate with figures that are none"
+    if told["kind"] in ("bound", "removal"):
+        bound = Bound(told["gradient_norm"], told["rounding"], told["mu"])
+        if not math.isclose(bound.distance, told["distance"], rel_tol=SAME):
+            yield "claims another distance than its certificate's own figures give"
+
+
+def _wrong_sequence(told: dict[str, Any], certified: dict[str, Any]) -> Iterator[str]:
+    """What a certified removal says of itself and of the models before it."""
+    if told["kind"] != "removal":
+        return
+    if not (told["epsilon"] > 0 and 0 < told["delta"] < 1 and told["residual"] <= told["tolerance"]):
+        yield "claims a certified removal that its own figures do not give"
+    certified["models"] += 1
+    certified["spread"] += ratio_of(told["epsilon"], told["delta"]) ** 2
+    together = told.get("together") or {"models": 1, "epsilon": told["epsilon"]}
+    epsilon = told["epsilon"] if certified["models"] == 1 else epsilon_of(told["delta"], math.sqrt(certified["spread"]))
+    if (
+        any(not math.isclose(told["sequence"][key], certified[key], rel_tol=SAME) for key in certified)
+        or together["models"] != certified["models"]
+        or not math.isclose(together["epsilon"], epsilon, rel_tol=SAME)
+    ):
+        yield "says something else than all certified models together give away"
+
+
+def _check_parts(state: State, digest: str, known: set[str]) -> None:
+    """Prepared state, calibration and checkpoints are those of this model, or of what it was."""
+    prepared, calibration = state.prepared, state.calibration
+    checks: list[tuple[str, Callable[[], bool]]] = [
+        ("prepared state", lambda: prepared is None or prepared.parameters == digest),
+        (
+            "calibration",
+            lambda: (
+                calibration is None or (calibration.parameters in known and calibration.requests <= len(state.receipts))
+            ),
+        ),
+        ("checkpoints", lambda: all(_fits_model(checkpoint, state.model) for checkpoint in state.checkpoints)),
+    ]
+    for what, holds in checks:
+        if not holds():
+            raise RunError(f"the {what} in the run belongs to another model; it was copied there, or edited")
+
+
+def _fits_model(checkpoint: Any, model: nn.Module) -> bool:
     try:
-        if certificate.get("kind") in ("removal", "bound"):
-            gradient, rounding, mu, told = (float(certificate[key]) for key in FIGURES)
-            if not math.isclose((gradient + rounding) / mu, told, rel_tol=1e-6):
-                raise RunError(f"the certificate of {here} states another distance than its figures give")
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise RunError(f"the certificate of {here} lacks its figures: {error!r}") from error
-
-
-def _check_checkpoints(state: State) -> None:
-    """Checkpoints are states of this model."""
-    known = {name: tuple(value.shape) for name, value in state.model.state_dict().items()}
-    for kept in state.checkpoints:
-        if {name: tuple(value.shape) for name, value in kept.model.items()} != known:
-            raise RunError(f"the checkpoint of epoch {kept.epoch} is of another model than this one")
+        checkpoint.check_model(model)
+    except ModelError:
+        return False
+    return True

@@ -18,9 +18,7 @@ from unweave._core.kinds import check_fields, fits, shown
 from unweave.errors import ModelError, RunError
 from unweave.models import MODELS
 from unweave.objective.losses import (
-    AnyLoss,
     Loss,
-    as_loss,
     binary_cross_entropy,
     cross_entropy,
     known_loss,
@@ -188,9 +186,9 @@ def _check_shapes(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         )
 
 
-def loss_of(known: Mapping[str, Any], given: AnyLoss | None) -> Loss:
+def loss_of(known: Mapping[str, Any], given: Loss | None) -> Loss:
     """The loss of a run: a built-in one is known, any other has to be given."""
-    loss = known_loss(known) if given is None else as_loss(given)
+    loss = known_loss(known) if given is None else given
     same = loss is not None and (loss.settings == known or (set(known) == {"name"} and loss.name == known["name"]))
     if loss is None or not same:
         raise RunError(f"the run was trained with the loss {shown(dict(known))}; pass it as loss=")

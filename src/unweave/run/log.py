@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 from unweave._core.digest import canonical_json
@@ -24,7 +25,10 @@ __all__ = ["INDEX", "LINES", "Extent", "Log"]
 LINES, INDEX = "receipts.jsonl", "requests.jsonl"
 
 IN_MEMORY = 2**24
-"""Bytes of receipts up to which all of them are read and checked when a run is opened."""
+"""Bytes of receipts up to which all of them are read and checked when a run is opened, and kept."""
+
+KEPT = 1000
+"""Lines of larger ones that are kept until it is worth while to read them from the file instead."""
 
 NOTHING = hashlib.sha256().hexdigest()
 
@@ -133,13 +137,29 @@ class Log:
     def line(self, number: int) -> bytes:
         """One receipt as it is stored, checked against its digest."""
         shared = self._shared
-        if number >= shared.first:
-            return shared.lines[number - shared.first]
+        with shared.adding:
+            if number >= shared.first:
+                return shared.lines[number - shared.first]
+            stored = shared.stored
         end = shared.ends[number] - 1
-        line = shared.stored(end - shared.entries[number]["bytes"], end)
+        line = stored(end - shared.entries[number]["bytes"], end)
         if hashlib.sha256(line).hexdigest() != self.digest(number):
             raise RunError(f"line {number + 1} of {LINES} has been truncated or edited: its digest is another one")
         return line
+
+    def written(self, path: Path) -> None:
+        """Tell that all lines are in a file now, so that many of them need not be kept in memory as well."""
+        shared, count = self._shared, self._count
+        if not count or shared.ends[count - 1] <= IN_MEMORY or count < shared.first + KEPT:
+            return
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            kept = _Kept(handle)
+        finally:
+            os.close(handle)
+        with shared.adding:
+            shared.lines = shared.lines[count - shared.first :]
+            shared.first, shared.stored = count, kept.read
 
     def digest(self, number: int) -> str:
         """The digest of one receipt."""

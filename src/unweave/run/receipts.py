@@ -1,11 +1,16 @@
 """The receipts of a run: read when they are asked for, never changed, only added to."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
+from unweave._core.kinds import check_fields
+from unweave._core.text import printable
 from unweave.errors import MethodError, RequestError, RunError
+from unweave.methods.ladder.debt import standing_of
 from unweave.receipt.receipt import Receipt
+from unweave.receipt.record import FORMAT, Record
 from unweave.request import ALL, Columns, Request
 from unweave.run.log import Log
 
@@ -14,7 +19,10 @@ __all__ = ["Receipts", "Taken"]
 KEPT = 64
 """Receipts that stay in memory once they were read."""
 
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
+FIRST = "unweave-receipt-1"
+"""What receipts of version 0.1 call themselves."""
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, AssertionError)
 
 
 @dataclass
@@ -147,9 +155,30 @@ class Receipts(Sequence[Receipt]):
             del self._read[next(iter(self._read))]
 
     def _parsed(self, number: int) -> Receipt:
+        line = self.log.line(number)
         try:
-            receipt = Receipt.from_json(self.log.line(number).decode())
-            str(receipt)  # every figure that is shown is one
-            return receipt
-        except (*MALFORMED, RequestError, MethodError) as error:
-            raise RunError(f"receipt {number + 1} does not hold what a receipt holds: {error}") from error
+            document = json.loads(line)
+            first = isinstance(document, dict) and document.get("format") == FIRST
+            receipt = Receipt.from_dict(_upgraded(document) if first else document)
+            check_fields(receipt)
+            check_fields(standing_of([receipt]))
+            str(receipt)  # whatever it takes to tell of it is there
+        except (*MALFORMED, RequestError, MethodError, RunError) as error:
+            told = printable(str(error))
+            raise RunError(f"receipt {number + 1} does not hold what a receipt holds: {told}") from error
+        return receipt.issued_as(self.log.digest(number))
+
+
+def _upgraded(document: dict[str, Any]) -> dict[str, Any]:
+    """A receipt of version 0.1 as one of today; what it did not say is not known."""
+    known = {field.name for field in fields(Record)}
+    rung = (document.get("ladder") or {}).get("rung")
+    retrained = "retrain" in (document["method"]["name"], rung) or document["details"].get("resumed_at") == 0
+    return {
+        **Record(time="", version="0.1.0").to_dict(),
+        **{name: value for name, value in document.items() if name in known},
+        "format": FORMAT,
+        "asked": document["request"],
+        "status": "done" if document.get("verified", True) else "unverified",
+        "anew": retrained,
+    }
