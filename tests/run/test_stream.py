@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,11 +13,12 @@ import unweave as uw
 from tests.killing import REQUESTS, kill_often
 from tests.methods.test_auto import CLOSED, COST, calibrated
 from tests.methods.test_calibration import trained
-from unweave.methods.ladder.debt import Standing
+from unweave.methods.ladder.debt import Standing, age_of, standing_of
 from unweave.methods.ladder.size import Shape
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import gap, log_probabilities
 from unweave.run.gone import outstanding
+from unweave.run.receipts import Receipts
 from unweave.testing import small_graph
 
 
@@ -240,6 +242,42 @@ def test_a_directed_edge_is_another_one_than_its_reverse(minimum: uw.Run) -> Non
     earlier = replace(receipt, request={"edges": [[2, 1]]})
     assert outstanding(request, [earlier])[0] is None
     assert outstanding(request, [replace(earlier, graph=earlier.graph | {"undirected": False})]) == (request, "")
+
+
+@pytest.mark.parametrize("way", ["plain", "prepared", "minimum", "deferred"])
+def test_a_resumed_stream_ends_where_an_uninterrupted_one_does(way: str, tmp_path: Path) -> None:
+    """To the bit: rounding that differs by where a run comes from grows into another model."""
+    data = uw.load("demo")
+    run = uw.train(
+        uw.models.GCN(data.num_features, data.num_classes, hidden=4), data, epochs=10, forgettable=way == "minimum"
+    )
+    run = run.prepare() if way in ("prepared", "deferred") else run
+    how = {"defer": way == "deferred"}
+    whole = run.forget(REQUESTS[:4], "gif", **how)
+    run.forget(REQUESTS[:2], "gif", **how).save(tmp_path / "run")
+    resumed = uw.Run.open(tmp_path / "run").forget(REQUESTS[:4], "gif", **how)
+    assert [r.status for r in resumed.receipts[2:4]] == ["nothing to do"] * 2
+    assert torch.equal(flatten(resumed.model), flatten(whole.model))
+
+
+def test_what_is_known_of_all_before_is_not_read_again(minimum: uw.Run) -> None:
+    """A stream of many requests is linear: the next one asks the last receipts, not all of them."""
+    run = minimum.replace(calibration=calibrated({"gif": 0.9}, {"gif": 0.1}))
+    nodes = run.data.train_mask.nonzero().flatten().tolist()
+    for node in nodes[:6]:
+        run = run.forget(uw.Request(labels=[node]), "auto", budget=0.9)
+    read: list[int] = []
+
+    class Watched(Receipts):
+        def __getitem__(self, number: Any) -> Any:
+            read.append(number)
+            return super().__getitem__(number)
+
+    watched = Watched(run.receipts.log)
+    assert standing_of(watched).requests == 6
+    assert run.calibration is not None
+    assert age_of(run.calibration, watched)["requests_ago"] == 6
+    assert len(read) == 2
 
 
 def test_what_is_left_adds_up_until_the_ladder_climbs() -> None:
