@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, signal, stats
 
 import unweave as uw
-from unweave.certificate.gaussian import all_together, delta_of, epsilon_of, ratio_of
+from unweave.certificate.gaussian import delta_of, epsilon_of, ratio_of
 
 EPSILONS = (0.05, 0.5, 1.0, 3.0, 8.0)
 RATIOS = (0.05, 0.3, 1.0, 2.5)
@@ -76,8 +76,8 @@ def test_it_takes_no_more_noise_than_the_bound_of_guo_et_al(epsilon: float, delt
 
 
 def test_models_seen_together() -> None:
-    assert all_together([(1.0, 1e-5)], 1e-5) == pytest.approx(1.0, rel=1e-5)
-    two, ten = (all_together([(1.0, 1e-5)] * n, 1e-5) for n in (2, 10))
+    one, two, ten = (epsilon_of(1e-5, math.sqrt(n) * ratio_of(1.0, 1e-5)) for n in (1, 2, 10))
+    assert one == pytest.approx(1.0, rel=1e-5)
     assert 1 < two < 2 < ten < 10
     assert composed(two, ratio_of(1.0, 1e-5), 2) == pytest.approx(1e-5, rel=0.02)
     assert epsilon_of(0.5, 0.1) == 0

@@ -10,14 +10,14 @@ where what is asked next depends on what was seen before (Dong, Roth and Su, 202
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from unweave.errors import MethodError
 
-__all__ = ["all_together", "check_promise", "delta_of", "epsilon_of", "ratio_of"]
+__all__ = ["check_promise", "delta_of", "epsilon_of", "ratio_of"]
 
 SAFE = 1 - 1e-9
 """Taken off a ratio, so that the solver's tolerance errs on the side of more noise."""
@@ -54,11 +54,6 @@ def epsilon_of(delta: float, ratio: float) -> float:
     if delta_of(0.0, ratio) <= delta:
         return 0.0
     return _root(lambda log: delta - delta_of(math.exp(log), ratio)) / SAFE
-
-
-def all_together(promises: Sequence[tuple[float, float]], delta: float) -> float:
-    """The ε, at a δ, of several models seen together, each of them (ε, δ) by noise of its own."""
-    return epsilon_of(delta, math.sqrt(sum(ratio_of(*promise) ** 2 for promise in promises)))
 
 
 def _root(rising: Callable[[float], float]) -> float:

@@ -141,7 +141,8 @@ class GraphView:
             return torch.unique(torch.cat([self.edges_at(nodes, into=into)[1] for into in (False, True)]))
         mask = mask_of(nodes, self.size)
         found: Tensor = (mask[self.edge_index[0]] | mask[self.edge_index[1]]).nonzero().flatten()
-        return found[~among(found, self.gone)] if self.gone.numel() else found
+        left: Tensor = found[~among(found, self.gone)] if self.gone.numel() else found
+        return left
 
     def features(self, nodes: Tensor) -> Tensor:
         """The features of some nodes."""
