@@ -122,23 +122,19 @@ def test_an_ordinary_model_pays_nothing_for_it(data: Data) -> None:
     assert receipt.warnings == same.warnings
 
 
-class Normed(nn.Module):
-    """A model whose running statistics are taken anew after every step."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.norm, self.b = nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        around = x.index_add(0, edge_index[1], x[edge_index[0]]) / 8
-        hidden: torch.Tensor = self.b(torch.relu(self.norm(self.a(around))))
-        return hidden
-
-
-def test_where_running_statistics_undo_a_step_the_receipt_says_so(data: Data) -> None:
-    """The step was checked with the old statistics, the model is used with new ones."""
-    run = uw.train(Normed(), data, epochs=60, weight_decay=1e-3)
-    done = uw.unlearn(run.model, data, one_node(data, 3), weight_decay=1e-3)
-    assert done.receipt.residual_influence is not None
-    assert done.receipt.residual_influence > 1
-    assert any("running statistics were taken anew" in warning for warning in done.receipt.warnings)
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_a_decay_that_no_training_can_have_minimised_is_told(data: Data, name: str) -> None:
+    """AdamW's number is no weight decay of an objective; its optimiser tells what it amounts to."""
+    model = uw.models.GCN(16, 3)
+    optimiser = getattr(torch.optim, name)(model.parameters(), lr=0.01, weight_decay=0.05)
+    for _ in range(200):
+        optimiser.zero_grad()
+        nodes = data.train_mask
+        F.cross_entropy(model(data.x, data.edge_index)[nodes], data.y[nodes]).backward()
+        optimiser.step()
+    told = uw.unlearn(model, data, one_node(data, 3), weight_decay=0.05).receipt
+    assert any("times as hard as all training data" in w for w in told.warnings) == (name == "AdamW")
+    assert "weight decay 0.05" in str(told)
+    right = uw.unlearn(model, data, one_node(data, 3), weight_decay=optimiser).receipt
+    assert not any("times as hard" in warning for warning in right.warnings)
+    assert "weight decay " + ("AdamW, 0.05 times" if name == "AdamW" else "0.05") in str(right).replace("\n", " ")

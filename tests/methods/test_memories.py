@@ -11,10 +11,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import unweave as uw
-from unweave._core.cost import Meter
-from unweave.objective.decay import decay_vector
-from unweave.objective.objective import Objective, call
-from unweave.objective.running_stats import harm_of_refresh, refresh
+from unweave.objective.objective import call
+from unweave.objective.running_stats import carry, refresh
 from unweave.testing import small_graph
 
 # --- running statistics -------------------------------------------------------------------------------------------
@@ -77,43 +75,56 @@ def sampled() -> nn.Module:
     return model.eval()
 
 
-def objective_of(model: nn.Module, data: Data) -> Objective:
-    return Objective(model, data, uw.losses.cross_entropy, decay_vector(model, 5e-4), call, Meter(torch.device("cpu")))
-
-
 def accuracy(model: nn.Module, data: Data) -> float:
     with torch.no_grad():
         return float((model(data.x, data.edge_index).argmax(dim=-1) == data.y).double().mean())
 
 
-def test_a_model_trained_on_sampled_batches_keeps_its_statistics_and_its_accuracy() -> None:
-    """Taken anew full-batch they would be others than those it was trained with, and the receipt says they remember."""
+def share(after: Tensor, before: Tensor) -> float:
+    """How far outputs moved, as a share of their variance."""
+    return float((after - before).square().sum() / (before - before.mean(dim=0)).square().sum())
+
+
+def test_a_model_trained_on_sampled_batches_keeps_what_it_was_trained_with() -> None:
+    """Taken anew full-batch its statistics would be others; what the request changes in them is carried over."""
     data, model = hubs(), sampled()
-    assert harm_of_refresh(objective_of(model, data)), "the graph must be one where it matters"
+    with torch.no_grad():
+        before, anew = call(model, data), copy.deepcopy(model)
+        refresh(anew, data, call)
+        assert share(call(anew, data), before) > 0.05, "the graph must be one where it matters"
     nodes = tuple(data.train_mask.nonzero().flatten().tolist()[5:8])
     done = uw.unlearn(model, data, uw.Request(nodes=nodes), weight_decay=5e-4)
-    assert torch.equal(done.model.norm.running_mean, model.norm.running_mean)
+    assert not torch.equal(done.model.norm.running_mean, model.norm.running_mean)
+    assert torch.equal(done.model.norm.num_batches_tracked, model.norm.num_batches_tracked)
     assert accuracy(done.model, data) >= accuracy(model, data) - 0.01
     with torch.no_grad():
-        before, after = call(model, data), call(done.model, data)
-    assert float((after - before).square().sum() / (before - before.mean(dim=0)).square().sum()) < 0.01
-    (found,) = done.receipt.remembers
-    assert (found["where"], found["state"]) == ("norm", "kept")
-    assert "sampled batches" in found["why"]
-    assert "running statistics in it may still hold some of it" in done.receipt.verdict
-
-
-def test_statistics_of_a_training_on_the_whole_graph_are_taken_anew() -> None:
-    data, model = hubs(), Sage()
-    uw.train(model, data, epochs=60, weight_decay=5e-4)
-    before = copy.deepcopy(model)
-    assert not harm_of_refresh(objective_of(model, data))
-    assert all(torch.equal(a, b) for a, b in zip(model.buffers(), before.buffers(), strict=True)), "it only looks"
-    done = uw.unlearn(model, data, uw.draw("nodes:0.05", data), weight_decay=5e-4)
+        assert share(call(done.model, data), before) < 0.01
     assert [(t["where"], t["state"]) for t in done.receipt.remembers] == [("norm", "rewritten")]
-    again = copy.deepcopy(done.model)
-    refresh(again, done.data, call)
-    torch.testing.assert_close(again.norm.running_var, done.model.norm.running_var)
+    assert "running statistics moved for every node" in str(done.receipt)
+
+
+@pytest.mark.parametrize("epochs", [5, 60])
+def test_statistics_move_as_those_of_a_retraining_would(epochs: int) -> None:
+    """A moving average that lags behind, as after five epochs, is no reason against it."""
+    data, model = hubs(), Sage()
+    recipe = uw.train(model, data, epochs=epochs, weight_decay=5e-4).recipe
+    many = uw.draw("features:0.3", data)
+    told = {
+        method: uw.unlearn(model, data, many, method, weight_decay=5e-4, recipe=recipe).model.norm.running_var
+        for method in ("gif", "retrain")
+    }
+    kept = (model.norm.running_var - told["retrain"]).norm()
+    assert (told["gif"] - told["retrain"]).norm() < 0.7 * kept
+
+
+def test_variances_never_go_below_zero() -> None:
+    data, model = hubs(), Sage()
+    model.norm.running_var.fill_(1e-3)  # far below what any pass gives
+    less = copy.deepcopy(data)
+    less.x = 0.5 * data.x
+    carry(model, copy.deepcopy(model), data, less, call)
+    assert bool((model.norm.running_var >= 0).all())
+    assert float(model.norm.running_var.max()) < 1e-3
 
 
 # --- rows of nodes ------------------------------------------------------------------------------------------------

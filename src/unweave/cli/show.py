@@ -54,7 +54,8 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
     scores = ", ".join(f"{k.replace('_', ' ')} {v:.4g}" for k, v in found.metrics.items())
     say(f"{'Scores':<11}" + (scores or "not taken"))
     if found.prepared is not None:
-        old = f", {found.prepared.age} requests ago" if found.prepared.age else ""
+        passed = found.prepared.age
+        old = f", {passed} {'request' if passed == 1 else 'requests'} ago" if passed else ""
         say(f"{'Prepared':<11}{found.prepared.curvature.values.numel()} eigenpairs of the curvature{old}")
     if found.checkpoints:
         epochs = None if found.recipe is None else found.recipe.epochs

@@ -138,11 +138,12 @@ class GraphView:
     def ids_at(self, nodes: Tensor) -> Tensor:
         """Ids of the edges left at some nodes, either way, sorted; by a look at all edges where there is no index."""
         if self.known_index is not None:
-            return torch.unique(torch.cat([self.edges_at(nodes, into=into)[1] for into in (False, True)]))
+            both = torch.cat([self.edges_at(nodes, into=into)[1] for into in (False, True)])
+            once: Tensor = torch.unique(both)
+            return once
         mask = mask_of(nodes, self.size)
         found: Tensor = (mask[self.edge_index[0]] | mask[self.edge_index[1]]).nonzero().flatten()
-        left: Tensor = found[~among(found, self.gone)] if self.gone.numel() else found
-        return left
+        return found[~among(found, self.gone)] if self.gone.numel() else found
 
     def features(self, nodes: Tensor) -> Tensor:
         """The features of some nodes."""

@@ -1,7 +1,7 @@
 """What a model that has forgotten still remembers beside its trained parameters, for the receipt.
 
-Running statistics are taken anew where that is sound; everything else is named, not touched, as nobody here knows what
-it means.
+Running statistics are carried over to the remaining graph; everything else is named, not touched, as nobody here knows
+what it means.
 """
 
 from collections.abc import Mapping
@@ -13,15 +13,15 @@ from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
 from unweave.models.shards import Shards
-from unweave.objective.parameters import duplicate, load_flat, tensors_on, trained
-from unweave.objective.running_stats import harm_of_refresh, refresh, running
+from unweave.objective.parameters import tensors_on, trained
+from unweave.objective.running_stats import carry, running
 from unweave.receipt.traces import Trace, trace
 
 __all__ = ["memories"]
 
 
 def memories(model: nn.Module, before: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
-    """Take running statistics anew where that is sound, and name all that may still remember.
+    """Carry running statistics over to the remaining graph, and name all that may still remember.
 
     Args:
         model: The model with its new parameters; its statistics are changed in place.
@@ -30,30 +30,22 @@ def memories(model: nn.Module, before: nn.Module, problem: Problem, outcome: Out
         outcome: What the method gave.
     """
     return [
-        *_statistics(model, problem, outcome),
+        *_statistics(model, before, problem, outcome),
         *_frozen(model),
         *_rows(model, problem.removal, outcome, dict(tensors_on(before))),
     ]
 
 
-def _statistics(model: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
-    """Take running statistics anew on the remaining graph; those of the old one remember what was removed.
-
-    Only where that would not have spoilt the old model on the old graph: otherwise they come from another training than
-    one on the whole graph.
-    """
+def _statistics(model: nn.Module, before: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
+    """Carry running statistics over to the remaining graph; those of the old one remember what was removed."""
     names = ", ".join(running(model))
     if not names:
         return []
     if outcome.buffers is None and outcome.refresh:
-        old = duplicate(model)
-        load_flat(old, problem.theta)
-        harm = harm_of_refresh(problem.original.of(old))
-        if not harm:
-            refresh(model, problem.removal.data, problem.original.forward)
-            return [trace("running statistics", names, "rewritten", "taken anew on the remaining graph")]
-        why = f"they are those of the training and remember what was removed: taken anew on the whole graph, {harm}"
-        return [trace("running statistics", names, "kept", f"{why}, as after training on sampled batches")]
+        carry(model, before, problem.original.data, problem.removal.data, problem.original.forward)
+        problem.original.meter.passes += 2
+        why = "moved by what a pass on the remaining graph gives beside one on the old graph; all nodes share them"
+        return [trace("running statistics", names, "rewritten", why)]
     if outcome.buffers is not None and outcome.anew:
         return [trace("running statistics", names, "rewritten", "training began anew")]
     why = "still come from" if outcome.buffers is None else "went on from those of"

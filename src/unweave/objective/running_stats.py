@@ -3,23 +3,13 @@
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave.objective.losses import mean_of
-from unweave.objective.objective import Forward, Objective
+from unweave.objective.objective import Forward
 from unweave.objective.parameters import duplicate
 
-__all__ = ["harm_of_refresh", "refresh", "running"]
-
-CHANGED = 0.05
-"""Share of the variance of the outputs by which statistics that are taken anew may change them. For GCN and GraphSAGE
-with BatchNorm and dropout on two graphs it was at most 0.036 after 30 to 200 epochs of full-batch training, and for GCN
-on sampled neighbourhoods, whose degrees are others, 0.09 to 2.2."""
-
-WORSE = 0.02
-"""Share by which they may raise the training loss. Full-batch training never raised it by more than 0.013; GraphSAGE on
-five or ten sampled neighbours by 0.04 to 0.5, where it also lost accuracy."""
+__all__ = ["carry", "refresh", "running"]
 
 
 def running(model: nn.Module) -> dict[str, Any]:
@@ -27,29 +17,35 @@ def running(model: nn.Module) -> dict[str, Any]:
     return {name: module for name, module in model.named_modules() if getattr(module, "running_mean", None) is not None}
 
 
-def harm_of_refresh(objective: Objective) -> str:
-    """Why taking statistics anew on the whole graph would spoil a model there, in words; empty where it would not.
+def carry(model: nn.Module, before: nn.Module, old: Data, data: Data, forward: Forward) -> None:
+    """Move running statistics by what a pass tells apart between two graphs.
 
-    A training on the whole graph sees its statistics in every step, so that taking them anew gives a model what it was
-    trained with, but for the last few steps. One on sampled neighbourhoods leaves others, and has learnt with those.
+    Statistics are a moving average of a training, often of one on sampled neighbourhoods, and differ from those of one
+    pass on the whole graph by more than a request changes. So only the difference of two passes is carried over to
+    them. Both are with the old parameters: a step takes the statistics as given, and statistics that followed the step
+    would undo a part of it. On Cora, for GCN and GraphSAGE with BatchNorm, 12 requests closed 0.20 to 0.68 of the gap
+    so and with the old statistics, and −0.23 to 0.59 with statistics taken anew.
 
     Args:
-        objective: The trained module and the graph its statistics come from. Both stay as they are.
+        model: The new model with the old statistics, which are changed in place.
+        before: The old model; it stays as it is.
+        old: The graph that they come from.
+        data: The graph that they are for now.
+        forward: How the model is called.
     """
-    own, data, forward = duplicate(objective.model).eval(), objective.data, objective.forward
-    with torch.no_grad():
-        outputs = [forward(own, data)]
-        refresh(own, data, forward)
-        outputs.append(forward(own, data))
-        before, after = (float(mean_of(objective.node_losses(each), objective.mass)) for each in outputs)
-    objective.meter.passes += 3
-    first, second = (each.double() for each in outputs)
-    change = float((second - first).square().sum() / (first - first.mean(dim=0)).square().sum().clamp(min=1e-30))
-    if change > CHANGED:
-        return f"they would change the old model's own outputs by {change:.2g} of their variance"
-    if after - before > WORSE * abs(before):
-        return f"they would raise the old model's own training loss from {before:.3g} to {after:.3g}"
-    return ""
+    norms, again = running(model), duplicate(before)
+    refresh(again, old, forward)
+    was = {name: (norm.running_mean.clone(), norm.running_var.clone()) for name, norm in running(again).items()}
+    refresh(again, data, forward)
+    for name, now in running(again).items():
+        mean, variance = was[name]
+        norms[name].running_mean += now.running_mean - mean
+        norms[name].running_var.copy_(_moved(norms[name].running_var, variance, now.running_var))
+
+
+def _moved(kept: Tensor, was: Tensor, now: Tensor) -> Tensor:
+    """Variances moved by a difference where they grow and by a ratio where they shrink: never below 0, never far."""
+    return torch.where(now < was, kept * now / was.clamp(min=torch.finfo(was.dtype).tiny), kept + now - was)
 
 
 def refresh(model: nn.Module, data: Data, forward: Forward) -> bool:

@@ -49,7 +49,7 @@ def _details(record: Record) -> list[Line]:
     """What only an expert needs."""
     found = [
         *([("Graph", describe_graph(record.graph))] if record.graph.get("stored_edges_before") is not None else []),
-        *([("Affected", describe_region(record.region))] if record.region else []),
+        *([("Affected", describe_region(record.region, shared=_shared(record)))] if record.region else []),
         *([("Method", _method(record))] if record.method else []),
         *_solved(record),
         *_moved(record),
@@ -96,7 +96,18 @@ def _objective(record: Record) -> str:
         ("" if before is None else f"{before:.6g} → ")
         + f"{after:.6g} on the remaining graph"
         + (f"; outputs there moved by {moved:.3g} nats on average" if moved is not None else "")
+        + _terms(record.objective)
     )
+
+
+def _terms(objective: dict[str, Any]) -> str:
+    """Of which loss and weight decay an objective is the sum, in words; nothing where a receipt does not say."""
+    if "weight_decay" not in objective:
+        return ""
+    decay = objective["weight_decay"]
+    if isinstance(decay, dict):
+        decay = decay.get("source") or ", ".join(f"{name} {value:g}" for name, value in decay.items()) or "none"
+    return f"; {objective['loss']}, weight decay {decay if isinstance(decay, str) else f'{decay:g}'}"
 
 
 def _method(record: Record) -> str:
@@ -149,15 +160,21 @@ def describe_graph(graph: dict[str, Any]) -> str:
     )
 
 
-def describe_region(region: dict[str, Any]) -> str:
-    """The nodes whose prediction can change, in words."""
+def _shared(record: Record) -> bool:
+    """Whether something that all nodes share moved beside the parameters."""
+    return any(t["what"] == "running statistics" and t["state"] == "rewritten" for t in record.remembers)
+
+
+def describe_region(region: dict[str, Any], *, shared: bool = False) -> str:
+    """The nodes that a request reaches by messages, in words; ``shared`` where running statistics move with it."""
     if region["steps"] is None:
         return f"the whole graph is taken as affected ({region['source']})"
     hops = " + ".join(f"{n:,}" for n in region["sizes"])
     return (
-        f"{region['nodes']:,} nodes can see their prediction change, {region['training_nodes']:,} of them in "
+        f"{region['nodes']:,} nodes are reached by messages, {region['training_nodes']:,} of them in "
         f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
         + (f"; {region['halo_nodes']:,} nodes were looked at" if "halo_nodes" in region else "")
+        + ("; running statistics moved for every node" if shared else "")
     )
 
 

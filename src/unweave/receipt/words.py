@@ -108,7 +108,8 @@ def _corrected(record: Record) -> str:
         else f" that took back {_undone(record)} of the pull of what was removed"
     )
     doubt = "" if record.details.get("confirmed", True) else ", and on a model that fits so closely a pull says little"
-    return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{doubt}"
+    known = "" if record.ladder is None else ", as this run has no calibration"
+    return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{known}{doubt}"
 
 
 def _undone(record: Record) -> str:
