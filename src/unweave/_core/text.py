@@ -13,4 +13,5 @@ def printable(text: str, *, lines: bool = False) -> str:
         text: The text.
         lines: Leave line breaks as they are.
     """
-    return "".join(c if c.isprintable() or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+    shown = "\u00a0\n" if lines else "\u00a0"
+    return "".join(c if c.isprintable() or c in shown else ascii(c)[1:-1] for c in text)

@@ -26,6 +26,7 @@ from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS, calibrate
+from unweave.run.chain import check_chain
 from unweave.run.files import state_of
 from unweave.run.parts import Parts
 from unweave.run.plan import Plan, preview
@@ -296,10 +297,17 @@ class Run(Parts):
     def verify(self) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
 
-        A receipt then has what only the whole graph tells, and further requests start from there. Where none is
-        pending, the last receipt is checked again: its parameters are those of the model, and its objective is what
-        the model has on the graph.
+        A receipt then has what only the whole graph tells, and further requests start from there.
+
+        All receipts are checked as well: each follows the one before it, from where that left the parameters, and its
+        digest is that of the request it names; the last one's parameters are those of the model, and its objective is
+        what the model has on the graph. That finds accidents and careless edits; somebody who is able to write the
+        folder can forge all of it, unless the digest of the last receipt (``run.receipts.digest``) is kept elsewhere.
+
+        Raises:
+            RunError: Something does not hold.
         """
+        check_chain(self._state)
         return self._next(verify(self._state))
 
     def purge(self, *, out: str | Path | None = None, memory_mib: float | None = None) -> "Run":
