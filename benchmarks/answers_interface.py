@@ -192,7 +192,7 @@ def explained(model: Model, data: Data, request: Request, **how: Any) -> tuple[F
 
 def rehearsed(run: Run, spec: str, **how: Any) -> Figures:
     """What a rehearsal shows."""
-    found = uw.rehearse(run, spec, **how)
+    found = run.rehearse(spec, **how) if hasattr(run, "rehearse") else uw.rehearse(run, spec, **how)
     return {"gap_closed": found.gap_closed, "other_seed": found.other_seed, "verdict": found.verdict}
 
 

@@ -3,7 +3,7 @@
 __all__ = ["DATA", "DELETIONS", "EXPERIMENTS", "LEAST_ROUNDS", "METHODS", "MODELS"]
 
 DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp")
-MODELS = ("gat", "gcn", "gin", "sgc")
+MODELS = ("gat", "gcn", "gin", "sage", "sgc", "sign")
 METHODS = (
     "auto",
     "certified",

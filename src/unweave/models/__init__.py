@@ -1,4 +1,4 @@
-"""The four backbones of the paper, on PyG's layers; any other module works as well."""
+"""The four backbones of the paper, GraphSAGE and SIGN, on PyG's layers; any other module works as well."""
 
 from typing import Any
 
@@ -9,12 +9,21 @@ from unweave.errors import ModelError
 from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
+from unweave.models.sage import SAGE
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
+from unweave.models.sign import SIGN
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SGC", "Shards", "build", "clear_memory"]
+__all__ = ["GAT", "GCN", "GIN", "MODELS", "SAGE", "SGC", "SIGN", "Shards", "build", "clear_memory"]
 
-MODELS: dict[str, type[nn.Module]] = {"gat": GAT, "gcn": GCN, "gin": GIN, "sgc": SGC}
+MODELS: dict[str, type[nn.Module]] = {
+    "gat": GAT,
+    "gcn": GCN,
+    "gin": GIN,
+    "sage": SAGE,
+    "sgc": SGC,
+    "sign": SIGN,
+}
 """Built-in models by the name the command line uses; each is called with (features, classes)."""
 
 FORGETTABLE: dict[str, dict[str, Any]] = {

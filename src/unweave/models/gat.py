@@ -1,36 +1,42 @@
 """Graph attention network (Veličković et al., ICLR'18)."""
 
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.nn import GATConv, MessagePassing
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
 from unweave._core.sparse import peak, weigh
 from unweave.errors import ModelError
+from unweave.models.alike import AlikeConv
+from unweave.models.stack import Place, Stack
 from unweave.models.structure import attention, bare, project, serves
 
 __all__ = ["GAT", "SparseGATConv", "TemperedGATConv"]
 
 
-class GAT(nn.Module):
-    """Two attention layers, 8 heads of 8, ELU and dropout between them.
+class GAT(Stack):
+    """Two attention layers or more, 8 heads of 8, ELU and dropout between them.
 
     Attention makes a network with many minima: which neighbours a head listens to is settled early, by chance. With a
-    temperature, attention must be paid for: for the same weight decay it stays nearer to uniform, and every seed finds
-    the same function.
+    temperature, attention must be paid for: for the same weight decay it stays nearer to uniform. Attention that comes
+    from the features alone has nothing to settle: with it a wide network has one minimum.
 
     Args:
         in_channels: Features of a node.
         out_channels: Classes.
         hidden: Units of one head.
-        heads: Heads of the first layer; the second has one.
+        heads: Heads of all layers but the last, which has one.
         dropout: Probability, in training only.
         temperature: What attention logits are divided by. Other than 1, their leaky ReLU also gives way to a smooth
             function with the same slopes far out.
+        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+        attention: ``learnt``, as in the paper, or ``features``: a node listens to its neighbours by how alike their
+            features are to its own (:class:`~unweave.models.alike.AlikeConv`), beside itself.
     """
 
     def __init__(
@@ -42,27 +48,38 @@ class GAT(nn.Module):
         heads: int = 8,
         dropout: float = 0.5,
         temperature: float = 1.0,
+        activation: str = "elu",
+        layers: int = 2,
+        attention: Literal["learnt", "features"] = "learnt",
     ) -> None:
-        super().__init__()
         if not 0 < temperature < float("inf"):
             raise ModelError(f"temperature must be positive, got {temperature}")
-        self.config = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "hidden": hidden,
-            "heads": heads,
-            "dropout": dropout,
-            "temperature": temperature,
-        }
-        self.conv1 = _convolution(in_channels, hidden, heads, temperature, given=True)
-        self.conv2 = _convolution(hidden * heads, out_channels, 1, temperature)
-        self.dropout = dropout
+        if attention not in ("learnt", "features"):
+            raise ModelError(f"attention must be 'learnt' or 'features', got {attention!r}")
+
+        def convolution(size: int, width: int, place: Place) -> MessagePassing:
+            if attention == "features":
+                return AlikeConv(size, width, given=place == "first")
+            if place == "last":
+                return _convolution(size, width, 1, temperature)
+            return _convolution(size, hidden, heads, temperature, given=place == "first")
+
+        super().__init__(
+            convolution,
+            in_channels,
+            out_channels,
+            hidden=hidden * heads,
+            layers=layers,
+            dropout=dropout,
+            activation=activation,
+        )
+        self.config |= {"hidden": hidden, "heads": heads, "temperature": temperature, "attention": attention}
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits, ``[nodes, classes]``."""
-        h = F.elu(self.conv1(x, edge_index))
-        h = F.dropout(h, self.dropout, training=self.training)
-        return self.conv2(h, edge_index)  # type: ignore[no-any-return]
+        if self.config["attention"] == "learnt":
+            return self.through(x, edge_index)
+        return self.through(x, edge_index, x)
 
 
 def _convolution(

@@ -1,42 +1,50 @@
 """Graph convolutional network (Kipf and Welling, ICLR'17)."""
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.nn import GCNConv, MessagePassing
 
 from unweave._core.sparse import matmul
+from unweave.models.stack import Stack
 from unweave.models.structure import bare, normalised, project, serves
 
 __all__ = ["GCN", "SparseGCNConv"]
 
 
-class GCN(nn.Module):
-    """Two graph convolutions, 16 hidden units, ReLU and dropout between them.
+class GCN(Stack):
+    """Two graph convolutions or more, 16 hidden units, ReLU and dropout between them.
 
     Args:
         in_channels: Features of a node.
         out_channels: Classes.
         hidden: Hidden units.
         dropout: Probability, in training only.
+        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, hidden: int = 16, dropout: float = 0.5) -> None:
-        super().__init__()
-        self.config = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "hidden": hidden,
-            "dropout": dropout,
-        }
-        self.conv1 = SparseGCNConv(in_channels, hidden, given=True)
-        self.conv2 = SparseGCNConv(hidden, out_channels)
-        self.dropout = dropout
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int = 16,
+        dropout: float = 0.5,
+        activation: str = "relu",
+        layers: int = 2,
+    ) -> None:
+        super().__init__(
+            lambda size, width, place: SparseGCNConv(size, width, given=place == "first"),
+            in_channels,
+            out_channels,
+            hidden=hidden,
+            layers=layers,
+            dropout=dropout,
+            activation=activation,
+        )
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
-        h = F.relu(self.conv1(x, edge_index, edge_weight))
-        h = F.dropout(h, self.dropout, training=self.training)
-        return self.conv2(h, edge_index, edge_weight)  # type: ignore[no-any-return]
+        return self.through(x, edge_index, edge_weight)
 
 
 class SparseGCNConv(GCNConv):  # type: ignore[misc]

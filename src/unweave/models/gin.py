@@ -7,15 +7,17 @@ from torch_geometric.nn import GINConv, MessagePassing
 
 from unweave._core.sparse import matmul
 from unweave.errors import ModelError
+from unweave.models.activation import activation_of
+from unweave.models.stack import Place, Stack
 from unweave.models.structure import adjacency, bare, project, serves
 
 __all__ = ["GIN", "SparseGINConv"]
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
+MODULES: dict[str, type[nn.Module]] = {"elu": nn.ELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 
 
-class GIN(nn.Module):
-    """Two GIN layers, each with a two-layer perceptron of 32 hidden units, an activation and dropout between them.
+class GIN(Stack):
+    """Two GIN layers or more, each with a perceptron of 32 hidden units, an activation and dropout between them.
 
     Args:
         in_channels: Features of a node.
@@ -25,6 +27,9 @@ class GIN(nn.Module):
         activation: ``relu`` as in the paper, or a smooth one: ``elu``, ``silu``, ``tanh``.
         aggregation: ``sum`` as in the paper, or ``mean``, which keeps nodes of many neighbours on the scale of the
             others.
+        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+        perceptron: Linear layers of a perceptron: 2 as in the paper, or 1, which leaves two layers in all and with
+            enough hidden units one minimum.
     """
 
     def __init__(
@@ -36,32 +41,36 @@ class GIN(nn.Module):
         dropout: float = 0.5,
         activation: str = "relu",
         aggregation: Literal["sum", "mean"] = "sum",
+        layers: int = 2,
+        perceptron: int = 2,
     ) -> None:
-        super().__init__()
-        if activation not in ACTIVATIONS or aggregation not in ("sum", "mean"):
+        if aggregation not in ("sum", "mean") or perceptron not in (1, 2):
             raise ModelError(
-                f"activation must be one of {', '.join(ACTIVATIONS)} and aggregation sum or mean, "
-                f"got {activation!r} and {aggregation!r}"
+                f"aggregation must be sum or mean and perceptron 1 or 2, got {aggregation!r} and {perceptron!r}"
             )
-        self.config = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "hidden": hidden,
-            "dropout": dropout,
-            "activation": activation,
-            "aggregation": aggregation,
-        }
-        act = ACTIVATIONS[activation]
-        first = nn.Sequential(nn.Linear(in_channels, hidden), act(), nn.Linear(hidden, hidden))
-        second = nn.Sequential(nn.Linear(hidden, hidden), act(), nn.Linear(hidden, out_channels))
-        self.conv1 = SparseGINConv(first, aggregation, given=True)
-        self.conv2 = SparseGINConv(second, aggregation)
-        self.between = nn.Sequential(act(), nn.Dropout(dropout))
+
+        activation_of(activation)
+
+        def convolution(size: int, width: int, place: Place) -> MessagePassing:
+            inner = [nn.Linear(size, hidden), MODULES[activation]()] if perceptron == 2 else []
+            whole = nn.Sequential(*inner, nn.Linear(hidden if inner else size, width))
+            return SparseGINConv(whole, aggregation, given=place == "first")
+
+        super().__init__(
+            convolution,
+            in_channels,
+            out_channels,
+            hidden=hidden,
+            layers=layers,
+            dropout=dropout,
+            activation=activation,
+            aggregation=aggregation,
+            perceptron=perceptron,
+        )
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits, ``[nodes, classes]``."""
-        h = self.between(self.conv1(x, edge_index))
-        return self.conv2(h, edge_index)  # type: ignore[no-any-return]
+        return self.through(x, edge_index)
 
 
 class SparseGINConv(GINConv):  # type: ignore[misc]

@@ -13,9 +13,11 @@ import torch_geometric.nn as pyg
 from torch import nn
 
 from unweave._core.compat import passes_messages_its_own_way
+from unweave.models.alike import AlikeConv
 from unweave.models.gat import SparseGATConv, TemperedGATConv
 from unweave.models.gcn import SparseGCNConv
 from unweave.models.gin import SparseGINConv
+from unweave.models.sage import SparseSAGEConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 
@@ -62,8 +64,10 @@ _ONE_STEP_PLAIN = (
     pyg.ResGatedGraphConv,
     pyg.SAGEConv,
     pyg.TransformerConv,
+    AlikeConv,
     SparseGATConv,
     SparseGINConv,
+    SparseSAGEConv,
     TemperedGATConv,
 )
 _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {

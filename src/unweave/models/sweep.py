@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.sparse import Matrix, multiply
+from unweave.models.activation import ACTIVATIONS
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sgc import SGC, SparseAPPNP
 from unweave.models.structure import bare, constant, features, normalised, serves
@@ -91,11 +91,13 @@ def sweep_of(model: nn.Module, data: Data) -> Way | None:
 def _written_out(model: nn.Module) -> tuple[object, tuple[str, ...], tuple[Any, ...], Build]:
     """Which model it is, its parameters, its layers, and how it is evaluated."""
     if type(model) is GCN and type(model.conv1) is type(model.conv2) is SparseGCNConv:
-        return GCN, GCN_WEIGHTS, (model.conv1, model.conv2), _GCN
+        name = model.config["activation"]
+        if name in SLOPES and model.activation is ACTIVATIONS[name]:
+            return (GCN, name), GCN_WEIGHTS, (model.conv1, model.conv2), partial(_GCN, name)
     if type(model) is SGC and type(model.propagate) is SparseAPPNP:
         steps = model.propagate.K
         return (SGC, steps), ("linear.weight",), (model.propagate,), partial(_SGC, steps)
-    return None, (), (), _GCN
+    return None, (), (), partial(_SGC, 0)
 
 
 class _Features:
@@ -120,24 +122,28 @@ class _Features:
 GCN_WEIGHTS = ("conv1.bias", "conv1.lin.weight", "conv2.bias", "conv2.lin.weight")
 
 
-class _GCN:
-    """Â relu(Â X W₁ᵀ + b₁) W₂ᵀ + b₂."""
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {"relu": lambda h: h > 0, "tanh": lambda h: 1 - h * h}
+"""How activations rise, by their own values."""
 
-    def __init__(self, x: _Features, matrix: Matrix, weights: Weights) -> None:
+
+class _GCN:
+    """Â σ(Â X W₁ᵀ + b₁) W₂ᵀ + b₂."""
+
+    def __init__(self, activation: str, x: _Features, matrix: Matrix, weights: Weights) -> None:
         self._x, self._matrix = x, matrix
         bias1, weight1, bias2, self._weight2 = (weights[name] for name in GCN_WEIGHTS)
-        self._hidden = torch.relu(multiply(matrix, x.times(weight1.T)) + bias1)
+        self._hidden = ACTIVATIONS[activation](multiply(matrix, x.times(weight1.T)) + bias1)
         self.outputs = multiply(matrix, self._hidden @ self._weight2.T) + bias2
-        self._on = self._hidden > 0
+        self._slope = SLOPES[activation](self._hidden)
 
     def push(self, direction: Weights) -> Tensor:
         bias1, weight1, bias2, weight2 = (direction[name] for name in GCN_WEIGHTS)
-        hidden = (multiply(self._matrix, self._x.times(weight1.T)) + bias1) * self._on
+        hidden = (multiply(self._matrix, self._x.times(weight1.T)) + bias1) * self._slope
         return multiply(self._matrix, hidden @ self._weight2.T + self._hidden @ weight2.T) + bias2
 
     def pull(self, u: Tensor) -> dict[str, Tensor]:
         last = multiply(self._matrix, u, flipped=True)
-        hidden = (last @ self._weight2) * self._on
+        hidden = (last @ self._weight2) * self._slope
         first = self._x.flipped(multiply(self._matrix, hidden, flipped=True))
         return dict(zip(GCN_WEIGHTS, (hidden.sum(0), first.T, u.sum(0), last.T @ self._hidden), strict=True))
 

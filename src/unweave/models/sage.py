@@ -1,0 +1,71 @@
+"""GraphSAGE with mean aggregation (Hamilton et al., NeurIPS'17), trained on the whole graph."""
+
+from torch import Tensor
+from torch_geometric.nn import MessagePassing, SAGEConv
+
+from unweave._core.sparse import matmul
+from unweave.models.stack import Stack
+from unweave.models.structure import adjacency, bare, project, serves
+
+__all__ = ["SAGE", "SparseSAGEConv"]
+
+
+class SAGE(Stack):
+    """Layers of a node's own features beside the mean of its neighbours', an activation and dropout between them.
+
+    Args:
+        in_channels: Features of a node.
+        out_channels: Classes.
+        hidden: Hidden units.
+        dropout: Probability, in training only.
+        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int = 16,
+        dropout: float = 0.5,
+        activation: str = "relu",
+        layers: int = 2,
+    ) -> None:
+        super().__init__(
+            lambda size, width, place: SparseSAGEConv(size, width, given=place == "first"),
+            in_channels,
+            out_channels,
+            hidden=hidden,
+            layers=layers,
+            dropout=dropout,
+            activation=activation,
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits, ``[nodes, classes]``."""
+        return self.through(x, edge_index)
+
+
+class SparseSAGEConv(SAGEConv):  # type: ignore[misc]
+    """PyG's layer on a sparse matrix that is remembered with the graph: D⁻¹A (X W₁ᵀ) + b + X W₂ᵀ.
+
+    Args:
+        in_channels: Columns of x.
+        out_channels: Columns of the result.
+        given: Whether x is given with the graph, not computed, so that it pays to look whether it is sparse.
+    """
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(self, in_channels: int, out_channels: int, *, given: bool = False) -> None:
+        super().__init__(in_channels, out_channels)
+        self.given = given
+
+    def forward(self, x: Tensor, edge_index: Tensor, size: tuple[int, int] | None = None) -> Tensor:
+        """The layer's outputs, ``[nodes, out_channels]``."""
+        if size is not None or not serves(self, x, edge_index) or not (bare(self.lin_l) and bare(self.lin_r)):
+            return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
+        matrix = adjacency(edge_index, x.size(0), x.dtype, True)
+        around = matmul(matrix, project(x, self.lin_l.weight, given=self.given)) + self.lin_l.bias
+        return around + project(x, self.lin_r.weight, given=self.given)  # type: ignore[no-any-return]

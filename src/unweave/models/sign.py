@@ -1,0 +1,74 @@
+"""One wide layer on features that were propagated beforehand (SIGN, Frasca et al., 2020)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import Linear
+
+from unweave.errors import ModelError
+from unweave.models.activation import activation_of
+from unweave.models.sgc import SparseAPPNP
+from unweave.models.structure import bare, project
+
+__all__ = ["SIGN"]
+
+
+class SIGN(nn.Module):
+    """σ(Σₖ Âᵏ X Wₖ + b) V + c: every distance has its own weights, and there is one hidden layer.
+
+    X Wₖ is taken first and the sum by Horner's rule, so that messages are as wide as the hidden layer, and each step of
+    propagation is taken once.
+
+    Args:
+        in_channels: Features of a node.
+        out_channels: Classes.
+        hidden: Hidden units.
+        dropout: Probability, in training only.
+        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        layers: Steps of propagation, K.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int = 256,
+        dropout: float = 0.5,
+        activation: str = "tanh",
+        layers: int = 3,
+    ) -> None:
+        super().__init__()
+        if layers < 1 or hidden < 1:
+            raise ModelError(f"a model needs at least 1 step and 1 hidden unit, got {layers} and {hidden}")
+        self.config = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+            "hidden": hidden,
+            "dropout": dropout,
+            "activation": activation,
+            "layers": layers,
+        }
+        self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.last = Linear(hidden, out_channels)
+        self.step = SparseAPPNP(1)
+        self.dropout, self.activation = dropout, activation_of(activation)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        for layer in (*self.distances, self.last):
+            layer.reset_parameters()
+        nn.init.zeros_(self.bias)
+
+    def _own(self, x: Tensor, weights: nn.Module) -> Tensor:
+        assert isinstance(weights, Linear)
+        return project(x, weights.weight, given=True) if bare(weights) else weights(x)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Logits, ``[nodes, classes]``."""
+        *nearer, h = (self._own(x, weights) for weights in self.distances)
+        for own in reversed(nearer):
+            h = self.step(h, edge_index, edge_weight) + own
+        h = F.dropout(self.activation(h + self.bias), self.dropout, training=self.training)
+        return self.last(h)  # type: ignore[no-any-return]

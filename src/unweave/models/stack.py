@@ -1,0 +1,76 @@
+"""Graph convolutions one after the other, each hidden layer with its own way to the output."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
+
+from unweave.errors import ModelError
+from unweave.models.activation import activation_of
+
+__all__ = ["Place", "Stack"]
+
+Place = Literal["first", "between", "last"]
+"""Of a layer: the first is given its inputs with the graph, the last gives the outputs."""
+
+
+class Stack(nn.Module):
+    """conv1, an activation, dropout and conv2; each further layer adds a read-out of its own to the outputs.
+
+    What multiplies parameters three times has more than one minimum, unless every layer has its own way to the output.
+    That is why a third layer is not simply put between the two.
+
+    Args:
+        convolution: A layer of so many inputs and outputs, at its place.
+        in_channels: Features of a node.
+        out_channels: Classes.
+        hidden: Hidden units.
+        layers: Layers, at least 2.
+        dropout: Probability, in training only.
+        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        other: What else the model's config has.
+    """
+
+    def __init__(
+        self,
+        convolution: Callable[[int, int, Place], MessagePassing],
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int,
+        layers: int,
+        dropout: float,
+        activation: str,
+        **other: Any,
+    ) -> None:
+        super().__init__()
+        if layers < 2 or hidden < 1:
+            raise ModelError(f"a model needs at least 2 layers and 1 hidden unit, got {layers} and {hidden}")
+        self.config = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+            "hidden": hidden,
+            "layers": layers,
+            "dropout": dropout,
+            "activation": activation,
+            **other,
+        }
+        self.conv1 = convolution(in_channels, hidden, "first")
+        self.conv2 = convolution(hidden, out_channels, "last")
+        self.deeper = nn.ModuleList(convolution(hidden, hidden, "between") for _ in range(layers - 2))
+        self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
+        self.dropout, self.activation = dropout, activation_of(activation)
+
+    def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
+        """Logits, ``[nodes, classes]``; ``graph`` is what every layer is given beside its inputs."""
+        h = self._between(self.conv1(x, *graph))
+        outputs = self.conv2(h, *graph)
+        for convolution, read in zip(self.deeper, self.reads, strict=True):
+            h = self._between(convolution(h, *graph))
+            outputs = outputs + read(h, *graph)
+        return outputs  # type: ignore[no-any-return]
+
+    def _between(self, h: Tensor) -> Tensor:
+        return F.dropout(self.activation(h), self.dropout, training=self.training)
