@@ -143,6 +143,7 @@ def test_converged_sgc_curvature_belongs_on_the_remaining_graph() -> None:
     assert original <= 0
 
 
+@pytest.mark.slow
 def test_converged_sgc_on_cora(real_data: object) -> None:
     """Cora, weight decay 5e-4, 5 % of the edges, eight splits and requests.
 
