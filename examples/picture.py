@@ -1,4 +1,4 @@
-"""Draw what happens to a graph and to a model when something is forgotten. Usage: python picture.py [FILE]."""
+"""Draw what happens to a graph and to a model when something is forgotten. Usage: python picture.py [FILE [EPOCHS]]."""
 
 import sys
 
@@ -55,11 +55,11 @@ def plane(points: list[Tensor]) -> tuple[Tensor, Tensor]:
     return first, rest / rest.norm()
 
 
-def draw_model(axes: Axes) -> None:
+def draw_model(axes: Axes, epochs: int) -> None:
     """The remaining objective on the plane through the trained, the forgetting and the retrained parameters."""
     data = uw.load("demo")
     data.x = data.x.double()
-    decay, epochs, lr = 2e-3, 1500, 0.05
+    decay, lr = 2e-3, 0.05
     model = uw.models.SGC(data.num_features, data.num_classes).double()
     uw.train(model, data, weight_decay=decay, epochs=epochs, lr=lr)
     request = draw("edges:0.05", data)
@@ -85,7 +85,7 @@ def draw_model(axes: Axes) -> None:
     axes.set(xticks=[], yticks=[], xlabel="parameters (SGC, 5 % of the edges forgotten)")
 
 
-def main(path: str) -> None:
+def main(path: str, epochs: int = 1500) -> None:
     mpl.rcParams["svg.hashsalt"] = "unweave"
     data = uw.load("demo")
     figure = Figure(figsize=(12, 4.2), layout="constrained")
@@ -96,10 +96,10 @@ def main(path: str) -> None:
     two.set_title(
         "2  It is cut out; its neighbours feel it,\n     and their neighbours through them", size=11, loc="left"
     )
-    draw_model(three)
+    draw_model(three, epochs)
     three.set_title("3  The model moves to where\n     retraining would have ended", size=11, loc="left")
     figure.savefig(path, dpi=110, metadata={"Date": None} if path.endswith("svg") else None)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "forgetting.png")
+    main(sys.argv[1] if len(sys.argv) > 1 else "forgetting.png", *map(int, sys.argv[2:3]))

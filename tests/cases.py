@@ -3,7 +3,7 @@
 Every network has at most 60 parameters, so its Hessian can be built by ``torch.func.hessian`` in float64.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import combinations, product
 
@@ -129,22 +129,22 @@ CASES = [Case(*row) for row in product(LAYERS, ("cross-entropy", "bce", "squared
 CASES += [Case(layer, "weighted", "mixed", False) for layer in ("gcn", "gat", "sgc")]
 
 
-def _pairs(case: Case) -> set[tuple[tuple[str, object], ...]]:
-    return set(combinations(asdict(case).items(), 2))
-
-
-def _pairwise() -> set[Case]:
-    """Few cases in which every two settings of the table meet: the one that adds most, again and again."""
-    left, chosen = set().union(*map(_pairs, CASES)), set()
+def pairwise(rows: Iterable[Mapping[str, object]]) -> list[bool]:
+    """Which few of the rows are enough for every two settings to meet: the one that adds most, again and again."""
+    pairs = [set(combinations(row.items(), 2)) for row in rows]
+    left, chosen = set().union(*pairs), set()
     while left:
-        best = max(CASES, key=lambda case: len(_pairs(case) & left))
+        best = max(range(len(pairs)), key=lambda number: len(pairs[number] & left))
         chosen.add(best)
-        left -= _pairs(best)
-    return chosen
+        left -= pairs[best]
+    return [number in chosen for number in range(len(pairs))]
 
 
-PAIRWISE = _pairwise()
-TABLE = [pytest.param(case, id=case.name, marks=[] if case in PAIRWISE else [pytest.mark.slow]) for case in CASES]
+NEEDED = pairwise(map(asdict, CASES))
+TABLE = [
+    pytest.param(case, id=case.name, marks=[] if needed else [pytest.mark.slow])
+    for case, needed in zip(CASES, NEEDED, strict=True)
+]
 """The whole table for ``parametrize``; what is not needed for every pair to meet is left to ``make test-slow``."""
 
 

@@ -4,6 +4,7 @@ One process forks the workers, so that what is killed is the work and not the im
 is opened and verified; what it holds then is printed as JSON.
 """
 
+import importlib
 import json
 import os
 import random
@@ -76,6 +77,8 @@ def kill_often(work: str, path: Path, kills: int) -> list[dict[str, int]]:
 
 
 if __name__ == "__main__":
+    for name in ("calibrate", "run"):
+        importlib.import_module(f"unweave.run.{name}")  # so that no worker has to
     chance = random.Random(0)
     work = {"calibrate": calibrate, "stream": stream}[sys.argv[1]]
     moments = [chance.uniform(0.02, 0.5) for _ in range(int(sys.argv[3]))]

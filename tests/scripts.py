@@ -16,7 +16,21 @@ from typing import Any
 
 import torch
 
+from unweave.training import fit
+
 SETTINGS = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+
+
+NEEDED = (
+    "matplotlib.figure",
+    "networkx",
+    "torch_geometric.nn",
+    "unweave.experiments.compare",
+    "unweave.experiments.plots",
+    "unweave.run.run",
+    "unweave.testing",
+)
+"""What the scripts import; unweave alone would import little before it is used."""
 
 
 class Scripts:
@@ -58,8 +72,9 @@ def become(asked: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    for name in ("matplotlib.figure", "unweave"):
+    for name in NEEDED:
         importlib.import_module(name)
+    fit.OTHER_DECAYS = ()  # as the fixture one_decay
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     for line in sys.stdin:
         child = os.fork()

@@ -14,6 +14,7 @@ the place of ``FOLDER/n/run`` at once, one by the command line and one in Python
 """
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from typing import Any
 import torch
 
 import unweave.run.folder
+from unweave import datasets
 from unweave.cli import main
 from unweave.errors import RunError
 from unweave.request import Request
@@ -142,6 +144,9 @@ def deaths_of_command(death: dict[str, Any]) -> list[int]:
 
 
 if __name__ == "__main__":
+    for name in ("app", "forget"):
+        importlib.import_module(f"unweave.cli.{name}")  # and what it needs, so that no victim has to
+    datasets.load("demo")
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     plan = json.loads(Path(sys.argv[1]).read_text())
     kinds = {"save": deaths_of_save, "arguments": deaths_of_command, "together": pairs}

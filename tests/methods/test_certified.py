@@ -198,19 +198,20 @@ def test_bad_options_are_refused(bad: dict[str, float]) -> None:
         uw.methods.Certified(**{"epsilon": 1.0, "delta": 1e-5, **bad})  # type: ignore[arg-type]
 
 
-def test_noise_has_the_spread_that_is_said() -> None:
+@pytest.mark.parametrize("count", [120, pytest.param(400, marks=pytest.mark.slow)])
+def test_noise_has_the_spread_that_is_said(count: int) -> None:
     """Over many releases from the system's entropy: cov θ = σ²H⁻² + (σ/μ)²I for small noise."""
     found, zero = linear(nodes=30, features=3, classes=2)
     best = release(found, None, PROMISE, dtype=torch.float64).theta
     hessian = torch.autograd.functional.hessian(_loss(found), best)
-    draws = [release(found, best, PROMISE, dtype=torch.float64, tolerance=1e-7) for _ in range(400)]
+    draws = [release(found, best, PROMISE, dtype=torch.float64, tolerance=1e-7) for _ in range(count)]
     sigma = draws[0].figures["objective_noise"]
     inverse = torch.linalg.inv(hessian)
     expected = sigma**2 * (inverse @ inverse + torch.eye(zero.numel(), dtype=torch.float64) / found.mu**2)
     seen = torch.stack([done.theta for done in draws])
     values, vectors = torch.linalg.eigh(expected)
     spread = ((seen - seen.mean(0)) @ vectors).square().mean(0) / values
-    low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], 399) / 400
+    low, high = stats.chi2.ppf([1e-4, 1 - 1e-4], count - 1) / count
     assert low < float(spread.min()) < float(spread.max()) < high
 
 
@@ -234,7 +235,9 @@ def test_a_residual_that_follows_the_noise_gives_itself_away_without_release_noi
     assert _lower_bound(noisy, retrained, delta) <= epsilon
 
 
-TRIALS = 500
+FEW, MANY = 120, 500
+"""How many models of each kind an adversary sees; few are enough to find what far too little noise gives away."""
+
 TINY = (0.5, 0.05)
 """A promise that so many trials can tell from no promise at all."""
 
@@ -262,13 +265,21 @@ def _leaked(forgetful: list[Tensor], retrained: list[Tensor]) -> float:
     return _lower_bound(seen @ direction, known @ direction, TINY[1])
 
 
-@pytest.mark.parametrize(("less", "told"), [(1.0, False), (30.0, True)], ids=["as calibrated", "a thirtieth"])
+@pytest.mark.parametrize(
+    ("less", "told", "trials"),
+    [
+        pytest.param(1.0, False, FEW, id="as calibrated"),
+        pytest.param(100.0, True, FEW, id="a hundredth"),
+        pytest.param(1.0, False, MANY, id="as calibrated, many", marks=pytest.mark.slow),
+        pytest.param(30.0, True, MANY, id="a thirtieth", marks=pytest.mark.slow),
+    ],
+)
 def test_a_membership_test_cannot_tell_more_than_is_allowed(
-    less: float, told: bool, monkeypatch: pytest.MonkeyPatch
+    less: float, told: bool, trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many trainings, with a tolerance so loose that forgetting need not move the model at all.
 
-    With a thirtieth of the noise the same adversary finds far more than ε.
+    With a part of the noise the same adversary finds far more than ε.
     """
     monkeypatch.setattr(releasing, "ratio_of", lambda *promise: less * ratio_of(*promise))
     before, after = _tiny()
@@ -276,13 +287,23 @@ def test_a_membership_test_cannot_tell_more_than_is_allowed(
     def models(found: Linear, start: Tensor | None, tolerance: float) -> Tensor:
         return release(found, start, TINY, dtype=torch.float64, tolerance=tolerance).theta
 
-    forgetful = [models(after, models(before, None, 1e-3), 0.15) for _ in range(TRIALS)]
-    retrained = [models(after, None, 0.15) for _ in range(TRIALS)]
+    forgetful = [models(after, models(before, None, 1e-3), 0.15) for _ in range(trials)]
+    retrained = [models(after, None, 0.15) for _ in range(trials)]
     assert (_leaked(forgetful, retrained) > TINY[0]) is told
 
 
-@pytest.mark.parametrize(("less", "told"), [(1.0, False), (8.0, True)], ids=["as calibrated", "an eighth"])
-def test_not_even_the_worst_solver_gives_more_away(less: float, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("less", "told", "trials"),
+    [
+        pytest.param(1.0, False, FEW, id="as calibrated"),
+        pytest.param(16.0, True, FEW, id="a sixteenth"),
+        pytest.param(1.0, False, MANY // 2, id="as calibrated, many", marks=pytest.mark.slow),
+        pytest.param(8.0, True, MANY // 2, id="an eighth", marks=pytest.mark.slow),
+    ],
+)
+def test_not_even_the_worst_solver_gives_more_away(
+    less: float, told: bool, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A solver that uses all of its tolerance, one way when it refines and the other way when it retrains."""
     monkeypatch.setattr(releasing, "ratio_of", lambda *promise: less * ratio_of(*promise))
     _, after = _tiny()
@@ -298,7 +319,7 @@ def test_not_even_the_worst_solver_gives_more_away(less: float, told: bool, monk
     monkeypatch.setattr(releasing, "newton", worst)
     start = torch.ones_like(direction)
     forgetful, retrained = (
-        [release(after, where, TINY, dtype=torch.float64, tolerance=1e-4).theta for _ in range(TRIALS // 2)]
+        [release(after, where, TINY, dtype=torch.float64, tolerance=1e-4).theta for _ in range(trials)]
         for where in (start, None)
     )
     assert (_leaked(forgetful, retrained) > TINY[0]) is told

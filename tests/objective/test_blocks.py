@@ -1,5 +1,6 @@
 """Evaluation in blocks: the same numbers as on the whole graph, in bounded memory."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm, GCNConv, SAGEConv
 
 import unweave as uw
-from tests.cases import LAYERS, LOSSES, Built, Case, Net
+from tests.cases import LAYERS, LOSSES, Built, Case, Net, pairwise
 from tests.graph.test_neighbourhood import Mixing, Rows
 from tests.graph.test_view import multigraph
 from unweave._core.memory import MIB, TensorBytes
@@ -37,10 +38,19 @@ def blocks_of(case: Case, size: int) -> tuple[Blocks, Built]:
     return Blocks(whole.model, locality, whole.loss, whole.decay, call, whole.meter, AMPLE, sizes), built
 
 
-@pytest.mark.parametrize("size", [1, 7, 100])
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("layer", LAYERS)
+SETTINGS = [
+    {"layer": layer, "loss": loss, "directed": directed, "size": size}
+    for layer, loss, directed, size in product(LAYERS, LOSSES, (False, True), (1, 7, 100))
+]
+
+
+@pytest.mark.parametrize(
+    ("layer", "loss", "directed", "size"),
+    [
+        pytest.param(*settings.values(), marks=[] if needed else [pytest.mark.slow])
+        for settings, needed in zip(SETTINGS, pairwise(SETTINGS), strict=True)
+    ],
+)
 def test_blocks_of_any_size_agree_with_the_whole_graph(layer: str, loss: str, directed: bool, size: int) -> None:
     blocks, built = blocks_of(Case(layer, loss, "mixed", directed), size)
     whole = built.after
@@ -203,7 +213,7 @@ class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
-    data = generated(20_000, width=128, train=0.005)
+    data = generated(5000, width=128, train=0.02)
     size = data.x.numel()
     data.x.numpy().tofile(tmp_path / "x.bin")
     data.x = torch.from_file(str(tmp_path / "x.bin"), shared=True, size=size).view(data.x.shape)
