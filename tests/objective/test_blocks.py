@@ -213,7 +213,7 @@ class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
-    data = generated(5000, width=128, train=0.02)
+    data = generated(20_000, width=128, train=0.005)
     size = data.x.numel()
     data.x.numpy().tofile(tmp_path / "x.bin")
     data.x = torch.from_file(str(tmp_path / "x.bin"), shared=True, size=size).view(data.x.shape)
