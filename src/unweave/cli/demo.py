@@ -25,6 +25,9 @@ LEGEND = (
 
 FORMS = {"f1": "{:.3f}", "gap_closed": "{:+.2f}"}
 
+DECAY = 1e-3
+"""Of the model that can forget: what validation chooses there."""
+
 NEXT = (
     "forget with your own model  uw.Run(model, data, weight_decay=5e-4).forget(request), or unweave adopt",
     "train one that can forget   unweave train --data demo --model gcn --forgettable --out runs/a",
@@ -45,7 +48,6 @@ def demo(
     """
     from unweave.experiments.compare import compare
     from unweave.experiments.plots import plot_comparison
-    from unweave.training.fit import FORGETTABLE_DECAY
 
     results, plot, receipt = out / "compare.json", out / "compare.png", out / "receipt.json"
     better = out / "forgettable.json"
@@ -60,7 +62,7 @@ def demo(
             FORGET,
             methods=["gif"],
             seeds=min(seeds, 2),
-            weight_decay=FORGETTABLE_DECAY,
+            weight_decay=DECAY,
             forgettable=True,
             averaged=False,
             matched="passes",

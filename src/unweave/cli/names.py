@@ -2,7 +2,7 @@
 
 __all__ = ["DATA", "DELETIONS", "EXPERIMENTS", "LEAST_ROUNDS", "METHODS", "MODELS"]
 
-DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp")
+DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp", "wordnet")
 MODELS = ("gat", "gcn", "gin", "sage", "sgc", "sign")
 METHODS = (
     "auto",

@@ -1,7 +1,7 @@
 """``unweave train``: train a model and write a run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,7 +10,6 @@ from unweave.cli.options import (
     Certify,
     Checkpoints,
     Device,
-    Epochs,
     Forgettable,
     Json,
     LearningRate,
@@ -34,6 +33,10 @@ from unweave.errors import ModelError, RunError
 __all__ = ["train"]
 
 
+LAYERS = {"sgc": "steps"}
+"""What a model calls its layers, where not so."""
+
+
 @reports_errors
 def train(
     data: Annotated[
@@ -42,10 +45,13 @@ def train(
     model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     seed: Seed = 0,
-    epochs: Epochs = 100,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default until validation says enough.")] = None,
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units of a built-in model.")] = None,
+    activation: Annotated[str | None, typer.Option(help="relu, tanh, elu or silu.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers; of sign and sgc, steps of propagation.")] = None,
     checkpoints: Checkpoints = "",
     certify: Certify = None,
     device: Device = "cpu",
@@ -57,6 +63,7 @@ def train(
     from unweave._core.cost import find_device
     from unweave.models import build
     from unweave.run.train import train as train_model
+    from unweave.training.agreement import in_words
 
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
@@ -68,7 +75,11 @@ def train(
     where = find_device(device)
     graph = graph_named(data, seed, root).to(where)
     own = made_by(model) if is_path(model) else {}
-    module = own.get("model") or build(model, graph.num_features, graph.num_classes, forgettable=forgettable)
+    options: dict[str, Any] = {"hidden": hidden, "activation": activation, LAYERS.get(model, "layers"): layers}
+    if own and any(value is not None for value in options.values()):
+        raise ModelError("--hidden, --activation and --layers are for built-in models; your factory decides on its own")
+    options |= {"forgettable": forgettable, "nodes": int(graph.train_mask.sum())}
+    module = own.get("model") or build(model, graph.num_features, graph.num_classes, **options)
     how = {key: own[key] for key in ("loss", "forward") if key in own}
     with progress_bar("training") as progress:
         run = train_model(
@@ -97,13 +108,19 @@ def train(
             found = run.metrics
             reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"
             gradients = f"{found['gradient_norm_before_polish']:.3g} → {found['gradient_norm']:.3g}"
+            same = run.prepared.agreement
             say(
                 f"polished: gradient {gradients}, objective within {found['stationarity']:.2g} of its minimum, "
                 f"validation F1 {found['val_f1_before_polish']:.3f} → {found['val_f1']:.3f}, "
                 f"weight decay {run.recipe.weight_decay:g}; {reached}"
             )
+            if same is not None:
+                say(f"agreement: {same:.3f}; {in_words(same)}")
+        elif "training_ended" in run.metrics:
+            ended = "" if run.metrics["training_ended"] else "; it was cut off while it still became better"
+            say(f"epochs: {run.recipe.epochs}, the best of {run.metrics['epochs_looked_at']:.0f} on validation{ended}")
         if run.checkpoints:
-            say(f"checkpoints: {describe_checkpoints(run.checkpoints, epochs)}")
+            say(f"checkpoints: {describe_checkpoints(run.checkpoints, run.recipe.epochs)}")
         say(f"wrote {out}")
 
 

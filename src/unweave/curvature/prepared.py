@@ -22,7 +22,7 @@ from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 __all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
-    *("objective", "parameters", "bend", "damping", "raised", "left"),
+    *("objective", "parameters", "bend", "damping", "raised", "left", "agreement"),
     *("edges", "nodes", "mass", "age", "seconds", "passes"),
 )
 
@@ -58,6 +58,8 @@ class Prepared:
         damping: What an influence step on this model needs, where training did not end at a minimum.
         raised: How many times the least damping that is.
         left: What a rehearsed request left of the gradient of its local problem with it, as a share.
+        agreement: Of the minimum with that from another seed (:mod:`unweave.training.agreement`): 1 where both are the
+            same function, 0 where they differ by as much as a typical deletion changes; ``None`` where nobody looked.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
         mass: What their mean loss divided by then.
@@ -76,6 +78,7 @@ class Prepared:
     damping: float = 0.0
     raised: float = 1.0
     left: float = 0.0
+    agreement: float | None = None
     edges: int = 0
     nodes: int = 0
     mass: float = 0.0

@@ -20,7 +20,7 @@ class Entry:
     Attributes:
         folder: Folder under the root, as PyG's own loader lays it out; files lie in its ``raw``.
         files: File name → accepted SHA-256 sums.
-        url: Address of a file, with ``{}`` for its name, as PyG has it.
+        url: Address of a file, with ``{}`` for its name, as PyG has it; empty where there is none.
         prefix: Name inside the Planetoid files; empty for ``.npz`` data sets.
         content: Digest of the matrices of an ``.npz`` data set.
     """
@@ -128,5 +128,12 @@ CATALOGUE = {
         ("750874dc86d975a01801a8512488cbe6a4b26ac29c2886f59803ac2ec21157ca",),
         CitationFull.url.removesuffix("{}.npz") + "{}",
         "c65012e8fd4cae0cf9bc02a766aab1a2b69082df853b83595f5f4b8bc8b9cbc0",
+    ),
+    "wordnet": _npz(
+        "WordNet",
+        "wordnet.npz",
+        ("9edaf22e21c263b29c0e2276d2778bc02c3c936522696b52a12599df283e1fe7",),
+        "",
+        "a6a3cb11f88a1e75335061a05ed1548422ed984aec21c3916c836e96cf8d749e",
     ),
 }

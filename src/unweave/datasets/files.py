@@ -7,7 +7,7 @@ from pathlib import Path
 from torch_geometric.data import download_url
 
 from unweave.datasets.catalogue import Entry
-from unweave.errors import DataUnavailableError, IntegrityError
+from unweave.errors import DataError, DataUnavailableError, IntegrityError
 
 __all__ = ["VARIABLE", "fetch", "find_root", "known_sum"]
 
@@ -34,6 +34,8 @@ def fetch(name: str, entry: Entry, root: Path) -> Path:
     missing = [file for file in entry.files if not (raw / file).is_file()]
     for file in missing:
         try:
+            if not entry.url:
+                raise DataError("nobody offers it for download")
             download_url(entry.url.format(file), str(raw), log=False)
         except Exception as error:  # the download library may raise almost anything
             raise DataUnavailableError(

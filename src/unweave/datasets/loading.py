@@ -21,7 +21,7 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
 
     Args:
         name: ``demo`` (embedded, needs no file), ``cora``, ``citeseer``, ``pubmed``, ``cs``, ``physics``,
-            ``photo``, ``computers`` or ``dblp``.
+            ``photo``, ``computers``, ``dblp`` or ``wordnet``.
         seed: Of the split into 81 % training, 9 % validation and 10 % test nodes. The graph is always the same.
         root: Data folder; by default ``UNWEAVE_DATA``, then the user's cache folder. Missing files are downloaded.
 

@@ -233,7 +233,7 @@ class Setting:
             return ORDINARY_DECAY
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
-        chosen = train(model_for(self.make_model, data), data, **options).recipe.weight_decay
+        chosen = train(model_for(self.make_model, data), data, examine=False, **options).recipe.weight_decay
         assert isinstance(chosen, float)
         return chosen
 
@@ -248,7 +248,7 @@ class Setting:
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
         states = [*shares, *(TUNING.ladder.shares if walks else ())]
-        run = train(model_for(self.make_model, data), data, checkpoints=states, **asdict(recipe))
+        run = train(model_for(self.make_model, data), data, checkpoints=states, examine=False, **asdict(recipe))
         if climbs:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run
@@ -312,7 +312,8 @@ def _scale(receipt: Receipt) -> dict[str, float | None]:
 def model_for(make_model: MakeModel, data: Data) -> nn.Module:
     """An untrained model for a graph, where the graph is."""
     classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-    return make_model(data.num_features, classes).to(data.x.device)
+    nodes = {"nodes": int(data.train_mask.sum())} if isinstance(make_model, BuiltIn) and make_model.wide else {}
+    return make_model(data.num_features, classes, **nodes).to(data.x.device)
 
 
 def name_of(made: str | MakeData | MakeModel) -> str:
@@ -327,10 +328,23 @@ def data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
     return lambda seed: load(data, seed=seed, root=root)
 
 
-def model_maker(model: str | MakeModel, forgettable: bool) -> MakeModel:
-    """A function of (features, classes) that builds the model."""
+def model_maker(model: str | MakeModel, forgettable: bool, *, wide: bool = True) -> MakeModel:
+    """A function of (features, classes) that builds the model; not ``wide`` for the paper's size."""
     if callable(model):
         return model
     if model not in MODELS:
         raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
-    return lambda features, classes: build(model, features, classes, forgettable=forgettable)
+    return BuiltIn(model, forgettable, wide)
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """Builds a model of ours, as wide as the graph asks for or as the paper has it."""
+
+    name: str
+    forgettable: bool
+    wide: bool
+
+    def __call__(self, features: int, classes: int, nodes: int | None = None) -> nn.Module:
+        """An untrained model."""
+        return build(self.name, features, classes, forgettable=self.forgettable, nodes=nodes)

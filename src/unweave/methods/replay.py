@@ -15,8 +15,8 @@ from unweave.methods.retrain import check_schedule, one_model
 from unweave.objective.parameters import flatten
 from unweave.training.adam import Adam, refuse_spoilt, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, Trainer, in_order, resume_at, train_through
+from unweave.training.minimum import polish_objective
 from unweave.training.path import is_traced, traced
-from unweave.training.polish import polish_objective
 from unweave.training.recipe import AnyTrainer, Recipe, Training
 from unweave.training.trainer import as_trainer
 

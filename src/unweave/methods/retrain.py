@@ -18,8 +18,8 @@ from unweave.models.shards import Shards
 from unweave.objective.parameters import duplicate, flatten, trained
 from unweave.training.adam import Adam, fit, refuse_spoilt, reinitialise, seeded, spoil
 from unweave.training.checkpoints import Checkpoint, in_order, train_through
+from unweave.training.minimum import polish_objective
 from unweave.training.path import is_traced, traced
-from unweave.training.polish import polish_objective
 from unweave.training.recipe import AnyTrainer, Recipe, Training
 from unweave.training.trainer import ERASED, Own, as_trainer
 

@@ -35,6 +35,7 @@ class GAT(Stack):
             function with the same slopes far out.
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
         layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+        unit: Take every node's features at length 1.
         attention: ``learnt``, as in the paper, or ``features``: a node listens to its neighbours by how alike their
             features are to its own (:class:`~unweave.models.alike.AlikeConv`), beside itself.
     """
@@ -50,6 +51,7 @@ class GAT(Stack):
         temperature: float = 1.0,
         activation: str = "elu",
         layers: int = 2,
+        unit: bool = False,
         attention: Literal["learnt", "features"] = "learnt",
     ) -> None:
         if not 0 < temperature < float("inf"):
@@ -72,6 +74,7 @@ class GAT(Stack):
             layers=layers,
             dropout=dropout,
             activation=activation,
+            unit=unit,
         )
         self.config |= {"hidden": hidden, "heads": heads, "temperature": temperature, "attention": attention}
 

@@ -20,6 +20,7 @@ class GCN(Stack):
         dropout: Probability, in training only.
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
         layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+        unit: Take every node's features at length 1.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class GCN(Stack):
         dropout: float = 0.5,
         activation: str = "relu",
         layers: int = 2,
+        unit: bool = False,
     ) -> None:
         super().__init__(
             lambda size, width, place: SparseGCNConv(size, width, given=place == "first"),
@@ -40,6 +42,7 @@ class GCN(Stack):
             layers=layers,
             dropout=dropout,
             activation=activation,
+            unit=unit,
         )
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:

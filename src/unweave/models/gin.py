@@ -28,6 +28,7 @@ class GIN(Stack):
         aggregation: ``sum`` as in the paper, or ``mean``, which keeps nodes of many neighbours on the scale of the
             others.
         layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
+        unit: Take every node's features at length 1.
         perceptron: Linear layers of a perceptron: 2 as in the paper, or 1, which leaves two layers in all and with
             enough hidden units one minimum.
     """
@@ -42,6 +43,7 @@ class GIN(Stack):
         activation: str = "relu",
         aggregation: Literal["sum", "mean"] = "sum",
         layers: int = 2,
+        unit: bool = False,
         perceptron: int = 2,
     ) -> None:
         if aggregation not in ("sum", "mean") or perceptron not in (1, 2):
@@ -64,6 +66,7 @@ class GIN(Stack):
             layers=layers,
             dropout=dropout,
             activation=activation,
+            unit=unit,
             aggregation=aggregation,
             perceptron=perceptron,
         )

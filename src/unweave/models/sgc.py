@@ -4,7 +4,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, Linear, MessagePassing
 
 from unweave._core.sparse import matmul
-from unweave.models.structure import bare, normalised, project, serves
+from unweave.models.structure import bare, entering, normalised, project, serves
 
 __all__ = ["SGC", "SparseAPPNP"]
 
@@ -19,16 +19,19 @@ class SGC(nn.Module):
         in_channels: Features of a node.
         out_channels: Classes.
         steps: Propagation steps.
+        unit: Take every node's features at length 1.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, steps: int = 2) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, steps: int = 2, unit: bool = False) -> None:
         super().__init__()
-        self.config = {"in_channels": in_channels, "out_channels": out_channels, "steps": steps}
+        self.config = {"in_channels": in_channels, "out_channels": out_channels, "steps": steps, "unit": unit}
         self.linear = Linear(in_channels, out_channels, bias=False)
         self.propagate = SparseAPPNP(steps)
+        self.unit = unit
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
+        x = entering(x, unit=self.unit)
         h = project(x, self.linear.weight, given=True) if bare(self.linear) else self.linear(x)
         return self.propagate(h, edge_index, edge_weight)  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ from torch_geometric.nn import Linear
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
 from unweave.models.sgc import SparseAPPNP
-from unweave.models.structure import bare, project
+from unweave.models.structure import bare, entering, project
 
 __all__ = ["SIGN"]
 
@@ -26,6 +26,7 @@ class SIGN(nn.Module):
         dropout: Probability, in training only.
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
         layers: Steps of propagation, K.
+        unit: Take every node's features at length 1.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class SIGN(nn.Module):
         dropout: float = 0.5,
         activation: str = "tanh",
         layers: int = 3,
+        unit: bool = False,
     ) -> None:
         super().__init__()
         if layers < 1 or hidden < 1:
@@ -48,12 +50,13 @@ class SIGN(nn.Module):
             "dropout": dropout,
             "activation": activation,
             "layers": layers,
+            "unit": unit,
         }
         self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.last = Linear(hidden, out_channels)
         self.step = SparseAPPNP(1)
-        self.dropout, self.activation = dropout, activation_of(activation)
+        self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
@@ -67,6 +70,7 @@ class SIGN(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
+        x = entering(x, unit=self.unit)
         *nearer, h = (self._own(x, weights) for weights in self.distances)
         for own in reversed(nearer):
             h = self.step(h, edge_index, edge_weight) + own

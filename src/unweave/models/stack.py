@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
+from unweave.models.structure import entering
 
 __all__ = ["Place", "Stack"]
 
@@ -30,6 +31,7 @@ class Stack(nn.Module):
         layers: Layers, at least 2.
         dropout: Probability, in training only.
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        unit: Take every node's features at length 1. Weight decay then means the same on every graph.
         other: What else the model's config has.
     """
 
@@ -43,6 +45,7 @@ class Stack(nn.Module):
         layers: int,
         dropout: float,
         activation: str,
+        unit: bool,
         **other: Any,
     ) -> None:
         super().__init__()
@@ -55,17 +58,18 @@ class Stack(nn.Module):
             "layers": layers,
             "dropout": dropout,
             "activation": activation,
+            "unit": unit,
             **other,
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")
         self.deeper = nn.ModuleList(convolution(hidden, hidden, "between") for _ in range(layers - 2))
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
-        self.dropout, self.activation = dropout, activation_of(activation)
+        self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
         """Logits, ``[nodes, classes]``; ``graph`` is what every layer is given beside its inputs."""
-        h = self._between(self.conv1(x, *graph))
+        h = self._between(self.conv1(entering(x, unit=self.unit), *graph))
         outputs = self.conv2(h, *graph)
         for convolution, read in zip(self.deeper, self.reads, strict=True):
             h = self._between(convolution(h, *graph))

@@ -20,11 +20,22 @@ from torch_geometric.utils import degree
 
 from unweave._core import sparse
 from unweave._core.compat import listened_to, messages_listened_to, transformed
-from unweave._core.memo import look, origin, remembered, remembered_lightly
+from unweave._core.memo import derive, look, origin, remembered, remembered_lightly
 from unweave._core.sparse import Matrix, Pattern, eagerly, matmul
 from unweave.errors import DataError
 
-__all__ = ["Attention", "adjacency", "attention", "bare", "by_messages", "features", "normalised", "project", "serves"]
+__all__ = [
+    "Attention",
+    "adjacency",
+    "attention",
+    "bare",
+    "by_messages",
+    "entering",
+    "features",
+    "normalised",
+    "project",
+    "serves",
+]
 
 _by_messages = ContextVar("by_messages", default=False)
 
@@ -107,6 +118,24 @@ def densest(device: torch.device) -> float:
     torch's own kernel. On a GPU dense products are cheap, so the lower one holds.
     """
     return 0.15 if sparse.THREADED and device.type == "cpu" else 0.05
+
+
+def entering(x: Tensor, *, unit: bool) -> Tensor:
+    """What a model takes of a graph's features: as they are, or every row at length 1."""
+    if not unit:
+        return x
+    return unit_rows(x) if _fits(x) and constant(x) else F.normalize(x, dim=-1)
+
+
+@remembered
+def unit_rows(x: Tensor) -> Tensor:
+    """Every row at length 1; one of zeros stays so."""
+    known = origin(x)
+    scaled = F.normalize(x, dim=-1)
+    if known is not None and known[1] is None:  # the same with more zeros
+        look(scaled)
+        derive(scaled, unit_rows(known[0]))
+    return scaled
 
 
 @remembered

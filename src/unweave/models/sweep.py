@@ -14,7 +14,7 @@ from unweave._core.sparse import Matrix, multiply
 from unweave.models.activation import ACTIVATIONS
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sgc import SGC, SparseAPPNP
-from unweave.models.structure import bare, constant, features, normalised, serves
+from unweave.models.structure import bare, constant, entering, features, normalised, serves
 
 __all__ = ["Sweep", "Way", "sweep_of"]
 
@@ -84,6 +84,7 @@ def sweep_of(model: nn.Module, data: Data) -> Way | None:
         return None
     if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None
+    x = entering(x, unit=bool(getattr(model, "unit", False)))
     matrix, given = normalised(edge_index, edge_weight, x.size(0), x.dtype), features(x)
     return Way(kind, build, _Features(x, given), matrix)
 

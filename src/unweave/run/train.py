@@ -19,7 +19,7 @@ def train(
     data: Data,
     *,
     seed: int = 0,
-    epochs: int = 100,
+    epochs: int | None = None,
     lr: float = 0.01,
     weight_decay: float | Mapping[str, float] | None = None,
     forgettable: bool = False,
@@ -27,6 +27,7 @@ def train(
     certify: tuple[float, float] | None = None,
     loss: AnyLoss = cross_entropy,
     forward: Forward = call,
+    examine: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Train ``model`` in place, from scratch: its weights are drawn anew from ``seed``.
@@ -38,11 +39,12 @@ def train(
         model: Any module whose parts have ``reset_parameters``.
         data: A graph with masks.
         seed: Of the initial weights and of dropout.
-        epochs: Full-batch epochs.
+        epochs: Full-batch epochs; by default as many as the validation nodes ask for (the recipe has their number), and
+            100 before the polish of a forgettable model.
         lr: Learning rate.
         weight_decay: Adam's weight decay, one number or by name of a parameter or module (``{"conv1": 5e-4}``; what is
-            not named has none); 1e-4 by default, 1e-3 for a certified model. For a forgettable model 1e-2,
-            unless 3e-2, 3e-3 or 1e-3 does clearly better on the validation nodes.
+            not named has none); 1e-4 by default, 1e-3 for a certified model. For a forgettable model the
+            largest of four that the validation nodes do not show to be worse, by the length of the features.
         forgettable: Go on to a minimum of the objective, so that the model can forget almost as if retrained.
         checkpoints: Shares of the training that ``replay`` may be asked to do again, e.g. ``(0.05, 0.1, 0.2)``: the run
             keeps the state from which each begins, and for ``retrace`` the gradient there, which takes as long as an
@@ -52,6 +54,8 @@ def train(
             (:mod:`unweave.certificate.release`). The noise comes from the system's entropy, not from ``seed``.
         loss: Per-node loss.
         forward: How to call the model on a graph, when not as ``model(x, edge_index[, edge_weight])``.
+        examine: Of a forgettable model: also train one from another seed, to know whether every training would end at
+            the same function (``metrics["agreement"]``); it takes as long again.
         progress: Called with (done, total) as the work goes on.
 
     Returns:
@@ -69,6 +73,7 @@ def train(
         certify=certify,
         loss=loss,
         forward=forward,
+        examine=examine,
         progress=progress,
     )
     return Run(

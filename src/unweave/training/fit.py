@@ -1,9 +1,12 @@
 """Train a model from scratch by a recipe that can be repeated exactly."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from torch import nn
 from torch_geometric.data import Data
 
@@ -20,27 +23,23 @@ from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import score
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
-from unweave.training.checkpoints import Checkpoint, resume_at, train_through
+from unweave.training.agreement import FIRST_PHASE, agreement_of, descend
+from unweave.training.checkpoints import Checkpoint
+from unweave.training.ending import train_until_enough
+from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
-from unweave.training.polish import polish_objective, refuse_no_decay
 from unweave.training.recipe import Recipe
 
-__all__ = ["CERTIFIED_DECAY", "FORGETTABLE_DECAY", "ORDINARY_DECAY", "OTHER_DECAYS", "Trained", "train_model"]
+__all__ = ["CERTIFIED_DECAY", "ORDINARY_DECAY", "Trained", "train_model"]
 
 
 ORDINARY_DECAY = 1e-4
 
-FORGETTABLE_DECAY = 1e-2
-"""Weight decay of a forgettable model, unless validation speaks against it: enough to leave one minimum that every seed
-finds, on most graphs."""
-
 CERTIFIED_DECAY = 1e-3
 """Weight decay of a certified model. It is not chosen on the data, so that it tells nothing of them."""
 
-OTHER_DECAYS = (3e-2, 3e-3, 1e-3)
-
-EVIDENCE = 0.75
-"""Standard errors of the validation F1 by which another decay must be better."""
+CANDIDATES = 4
+"""How many weight decays are tried."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def train_model(
     data: Data,
     *,
     seed: int = 0,
-    epochs: int = 100,
+    epochs: int | None = None,
     lr: float = 0.01,
     weight_decay: float | Mapping[str, float] | None = None,
     forgettable: bool = False,
@@ -75,6 +74,7 @@ def train_model(
     certify: tuple[float, float] | None = None,
     loss: AnyLoss = cross_entropy,
     forward: Forward = call,
+    examine: bool = False,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
@@ -92,12 +92,16 @@ def train_model(
         check_calls(model, data, loss, forward)
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
-        return _certify(model, data, Recipe(seed, epochs, lr, chosen, certify=certify), loss, forward)
-    if weight_decay is None and forgettable:
-        chosen = _choose_decay(model, data, Recipe(seed, epochs, lr, 0.0, True), loss, forward)
-    else:
-        chosen = ORDINARY_DECAY if weight_decay is None else weight_decay
-    return _fit(model, data, Recipe(seed, epochs, lr, chosen, forgettable), loss, forward, checkpoints, progress)
+        return _certify(model, data, Recipe(seed, epochs or FIRST_PHASE, lr, chosen, certify=certify), loss, forward)
+    if forgettable:
+        recipe = Recipe(seed, epochs or FIRST_PHASE, lr, 0.0 if weight_decay is None else weight_decay, True)
+        if weight_decay is None:
+            recipe = replace(recipe, weight_decay=_choose_decay(model, data, recipe, loss, forward))
+        return _fit_to_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
+    recipe = Recipe(seed, epochs or FIRST_PHASE, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
+    if epochs is None and _validation(data, loss):
+        return _fit_until_enough(model, data, recipe, loss, forward, checkpoints, progress)
+    return _fit(model, data, recipe, loss, forward, checkpoints, progress)
 
 
 def _check_shares(shares: Sequence[float]) -> None:
@@ -117,29 +121,72 @@ def _fit(
     shares: Sequence[float] = (),
     progress: Progress | None = None,
 ) -> Trained:
+    """Adam for as many epochs as the recipe says."""
     meter = Meter(data.x.device)
     objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
-    if recipe.forgettable:
-        refuse_no_decay(objective)
-    total = recipe.epochs + (TUNING.polish.evaluations if recipe.forgettable else 0)
-    tell = None if progress is None else lambda done, _: progress(done, total)
-    trainer = Adam(recipe.lr, objective.decay, loss, forward, meter, tell)
-    stops = sorted({resume_at(share, recipe.epochs) for share in shares} - {0})
+    states = descend(objective, shares=shares, progress=progress, **_how(recipe))
+    kept = traced(states, objective) if walkable(model) and not recipe.forgettable else tuple(states)
+    metrics = score(model, data, loss, forward) | {"train_seconds": meter.seconds["train"]}
+    return Trained(model, recipe, metrics, checkpoints=kept)
+
+
+def _fit_until_enough(
+    model: nn.Module,
+    data: Data,
+    recipe: Recipe,
+    loss: Loss,
+    forward: Forward,
+    shares: Sequence[float],
+    progress: Progress | None,
+) -> Trained:
+    """Adam for as long as validation says; the recipe has the epochs that gave the best model."""
+    meter = Meter(data.x.device)
+    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
+    trainer = Adam(recipe.lr, objective.decay, loss, forward, meter)
     with seeded(recipe.seed, meter.device), meter.phase("train"):
-        *states, _ = train_through(trainer, model, data, None, [*stops, recipe.epochs])
-        walks = walkable(model) and not recipe.forgettable
-        kept = traced(states, objective) if walks else tuple(states)
-    done = Trained(model, recipe, {}, checkpoints=kept)
-    if not recipe.forgettable:
-        metrics = score(model, data, loss, forward)
-        return replace(done, metrics=metrics | {"train_seconds": meter.seconds["train"]})
-    ordinary = copy.deepcopy(model)
+        ended = train_until_enough(trainer, model, data, loss, forward, progress)
+    recipe = replace(recipe, epochs=ended.epochs)
+    told = {"epochs_looked_at": float(ended.looked), "training_ended": float(ended.enough)}
+    if shares:  # their epochs are known only now
+        again = _fit(model, data, recipe, loss, forward, shares)
+        return replace(again, metrics=dict(again.metrics) | told)
+    metrics = score(model, data, loss, forward) | told | {"train_seconds": meter.seconds["train"]}
+    return Trained(model, recipe, metrics)
+
+
+def _fit_to_minimum(
+    model: nn.Module,
+    data: Data,
+    recipe: Recipe,
+    loss: Loss,
+    forward: Forward,
+    shares: Sequence[float],
+    progress: Progress | None,
+    *,
+    examine: bool,
+) -> Trained:
+    """Adam, then a polish; and, to ``examine`` whether there is one minimum, the same from another seed."""
+    meter = Meter(data.x.device)
+    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
+    refuse_no_decay(objective)
+    most = TUNING.polish.evaluations
+    total = 2 * (recipe.epochs + most)
+    states = descend(
+        objective,
+        shares=shares,
+        progress=None if progress is None else lambda n, _: progress(n, total),
+        **_how(recipe),
+    )
+    before = score(copy.deepcopy(model), data, loss, forward)
+    tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
     with meter.phase("polish"):
-        tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
-        report = polish_objective(objective, evaluations=TUNING.polish.evaluations, progress=tell)
+        report = polish_objective(objective, evaluations=most, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
+    same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if examine else None
+    prepared = replace(prepared, agreement=None if same is None else same.value)
+    if progress is not None:
+        progress(total, total)
     metrics = score(model, data, loss, forward)
-    before = score(ordinary, data, loss, forward)
     metrics |= {f"{key}_before_polish": value for key, value in before.items() if key.endswith("_f1")}
     metrics |= {
         "gradient_norm": report["gradient_norm"],
@@ -153,7 +200,9 @@ def _fit(
         "train_seconds": meter.seconds["train"],
         "polish_seconds": meter.seconds["polish"],
     }
-    return replace(done, metrics=metrics, prepared=prepared)
+    if same is not None:
+        metrics |= {"agreement": same.value, "seed_gap": same.seeds, "deletion_gap": same.deletion}
+    return Trained(model, recipe, metrics, checkpoints=tuple(states), prepared=prepared)
 
 
 def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> Trained:
@@ -169,16 +218,37 @@ def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: 
     return Trained(model, recipe, metrics)
 
 
+def _how(recipe: Recipe) -> dict[str, Any]:
+    """What the first phase needs of a recipe, beside the weight decay."""
+    return {"seed": recipe.seed, "epochs": recipe.epochs, "lr": recipe.lr}
+
+
+def _validation(data: Data, loss: Loss) -> int:
+    """Validation nodes with a label that is known."""
+    mask = data.get("val_mask")
+    return 0 if mask is None else int((mask & (data.y >= 0)).sum() if loss.classes else mask.sum())
+
+
+def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
+    """The weight decays to choose from, the largest first: by the length of the features that a model takes."""
+    length = 1.0 if getattr(model, "unit", False) else float(torch.linalg.vector_norm(data.x)) / data.num_nodes**0.5
+    known, largest = TUNING.polish.decays, TUNING.polish.unit_decay * max(length, 1e-30)
+    nearest = min(range(len(known)), key=lambda n: abs(math.log(known[n] / largest)))
+    start = min(nearest, len(known) - CANDIDATES)
+    return known[start : start + CANDIDATES]
+
+
 def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:
-    """The usual decay, or the best one where validation nodes show that it is clearly better."""
-    if not loss.classes or data.get("val_mask") is None:
-        return FORGETTABLE_DECAY
-    known = int((data.val_mask & (data.y >= 0)).sum())
-    if not known:
-        return FORGETTABLE_DECAY
+    """The largest decay that the validation nodes do not show to be worse than the best."""
+    known, decays = _validation(data, loss), _decays(model, data)
+    if not loss.classes or not known or len(decays) == 1:
+        return decays[0]
     found = {}
-    for decay in (FORGETTABLE_DECAY, *OTHER_DECAYS):
-        found[decay] = _fit(model, data, replace(recipe, weight_decay=decay), loss, forward).metrics["val_f1"]
-    best = max(found, key=lambda decay: found[decay])
-    error = (found[best] * (1 - found[best]) / known) ** 0.5
-    return best if found[best] > found[FORGETTABLE_DECAY] + EVIDENCE * error else FORGETTABLE_DECAY
+    for decay in decays:
+        objective = Objective(model, data, loss, decay_vector(model, decay), forward, Meter(data.x.device))
+        descend(objective, **_how(recipe))
+        polish_objective(objective, evaluations=TUNING.polish.choosing)
+        found[decay] = score(model, data, loss, forward)["val_f1"]
+    best = max(found.values())
+    error = (best * (1 - best) / known) ** 0.5
+    return next(decay for decay in decays if found[decay] >= best - TUNING.polish.evidence * error)

@@ -80,7 +80,7 @@ def setting(task: Task, resolve: Callable[[str], str | Method] = str) -> Setting
     cell = task.cell
     return Setting(
         data_maker(cell.data, task.root),
-        model_maker(cell.model, cell.forgettable),
+        model_maker(cell.model, cell.forgettable, wide=False),
         cell.forget,
         {label: resolve(spec) for label, spec in cell.methods},
         Recipe(epochs=cell.epochs, lr=cell.lr, weight_decay=cell.weight_decay or 0.0, forgettable=cell.forgettable),

@@ -1,0 +1,137 @@
+"""Whether the minimum that training found is the only one: would another seed have ended at the same function?"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unweave._core.cost import Meter
+from unweave._core.tuning import TUNING
+from unweave.curvature.prepared import Prepared
+from unweave.curvature.solvers import minimise
+from unweave.errors import RequestError
+from unweave.graph.draw import draw
+from unweave.objective.objective import Objective
+from unweave.objective.parameters import flatten
+from unweave.training.adam import Adam, Progress, seeded
+from unweave.training.checkpoints import Checkpoint, resume_at, train_through
+from unweave.training.minimum import polish_objective
+
+__all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "descend", "in_words"]
+
+FIRST_PHASE = 100
+"""Epochs that come before a polish, where nobody says how many: they only lead to where it starts."""
+
+FIRST_RATE = 0.01
+"""Their learning rate, likewise."""
+
+STEPS = 40
+"""Gradients that the typical deletion is followed for."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far two trainings end from each other, beside what a deletion changes.
+
+    Attributes:
+        seeds: Mean KL between the outputs of the two models, in nats; for other losses than those of classes the mean
+            squared difference.
+        deletion: The same between the model before and after a typical deletion.
+    """
+
+    seeds: float
+    deletion: float
+
+    @property
+    def value(self) -> float:
+        """1: every training ends at the same function; 0 or less: the luck of a seed is as large as a deletion."""
+        return 1 - self.seeds / max(self.deletion, 1e-30)
+
+
+def in_words(value: float) -> str:
+    """What an agreement means."""
+    if value >= TUNING.polish.agreement:
+        return "another training would give the same model"
+    return "another training would not give the same model: widen it, or give it more weight decay"
+
+
+def descend(
+    objective: Objective,
+    *,
+    seed: int,
+    epochs: int,
+    lr: float,
+    shares: Sequence[float] = (),
+    progress: Progress | None = None,
+) -> list[Checkpoint]:
+    """Train the model of an objective by Adam from the start, in place; the states from which the shares begin."""
+    meter = objective.meter
+    trainer = Adam(lr, objective.decay, objective.loss, objective.forward, meter, progress)
+    stops = sorted({resume_at(share, epochs) for share in shares} - {0})
+    with seeded(seed, meter.device), meter.phase("train"):
+        *states, _ = train_through(trainer, objective.model, objective.data, None, [*stops, epochs])
+    return states
+
+
+def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs: int, lr: float) -> Agreement | None:
+    """Train another one from a new start, and compare the two minima beside what a typical deletion changes.
+
+    Args:
+        objective: With the model at its minimum.
+        prepared: What is known of the curvature there.
+        seed: Of the other one.
+        epochs: Of its first phase.
+        lr: Likewise.
+
+    Returns:
+        What was found; ``None`` where nothing can be deleted to compare with.
+    """
+    other = Objective(
+        copy.deepcopy(objective.model),
+        objective.data,
+        objective.loss,
+        objective.decay,
+        objective.forward,
+        Meter(objective.meter.device),
+    )
+    descend(other, seed=seed, epochs=epochs, lr=lr)
+    polish_objective(other, evaluations=TUNING.polish.evaluations)
+    theta = flatten(objective.model)
+    remaining = _without_some(objective)
+    if remaining is None:
+        return None
+    value, gradient = remaining.evaluate(theta)
+    new, _ = minimise(
+        remaining.evaluate,
+        theta,
+        value,
+        gradient,
+        prepared.curvature.solve,
+        evaluations=STEPS,
+        tolerance=TUNING.step.enough * float(gradient.norm()),
+    )
+    classes = objective.loss.classes
+    with torch.no_grad():
+        found = objective.outputs(theta), other.outputs(flatten(other.model))
+        changed = remaining.outputs(new), remaining.outputs(theta)
+    return Agreement(_distance(*found, classes=classes), _distance(*changed, classes=classes))
+
+
+def _without_some(objective: Objective) -> Objective | None:
+    """The objective after a typical deletion."""
+    for what in ("edges", "nodes"):
+        try:
+            return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data))
+        except RequestError:  # there are none, or too few to draw one
+            continue
+    return None
+
+
+def _distance(one: Tensor, other: Tensor, *, classes: bool) -> float:
+    if not classes:
+        return float((one.double() - other.double()).square().mean())
+    p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in (one, other))
+    return float((p.exp() * (p - q)).sum(dim=-1).mean())

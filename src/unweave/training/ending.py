@@ -1,0 +1,78 @@
+"""Training that ends when validation says enough."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave._core.tuning import TUNING
+from unweave.objective.losses import Loss, mean_of
+from unweave.objective.objective import Forward
+from unweave.training.adam import Progress
+from unweave.training.checkpoints import Checkpoint, Trainer
+
+__all__ = ["Ended", "train_until_enough"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a training ended.
+
+    Attributes:
+        epochs: Epochs after which the model was best on the validation nodes.
+        looked: Epochs that were trained to know it.
+        enough: Whether it ended by itself; ``False`` where it was cut off while it still became better.
+    """
+
+    epochs: int
+    looked: int
+    enough: bool
+
+
+def train_until_enough(
+    trainer: Trainer, model: nn.Module, data: Data, loss: Loss, forward: Forward, progress: Progress | None = None
+) -> Ended:
+    """Train a model in place for as long as it becomes better on the validation nodes, and leave it where it was best.
+
+    A training of as many epochs gives the same model again: looking draws no random number. It goes on for half as long
+    as the best took, and for 50 epochs at least.
+
+    Args:
+        trainer: From a state to a state.
+        model: Any module; it is trained from the start.
+        data: A graph with validation nodes.
+        loss: Per-node loss.
+        forward: How the module is called.
+        progress: Called with (epochs done, epochs at most).
+    """
+    rules = TUNING.ending
+    known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
+    state: Checkpoint | None = None
+    best, kept = (-1.0, 0.0), None
+    while state is None or state.epoch < rules.most:
+        state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
+        now = _quality(model, data, known, loss, forward)
+        if kept is None or now > best:
+            best, kept = now, state
+        if progress is not None:
+            progress(state.epoch, rules.most)
+        if state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2):
+            break
+    assert state is not None
+    assert kept is not None
+    with torch.no_grad():
+        for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
+            tensor.copy_(kept.model[name])
+    model.eval()
+    return Ended(kept.epoch, state.epoch, state.epoch - kept.epoch >= rules.patience)
+
+
+def _quality(model: nn.Module, data: Data, known: torch.Tensor, loss: Loss, forward: Forward) -> tuple[float, float]:
+    """F1 on the validation nodes, where there are classes, and then their loss; more is better."""
+    model.eval()
+    with torch.no_grad():
+        outputs = forward(model, data)[known]
+        value = float(mean_of(loss(outputs, data.y[known]), loss.mass(data.y[known])))
+    right = float((outputs.argmax(dim=-1) == data.y[known]).double().mean()) if loss.classes else 0.0
+    return right, -value
