@@ -55,3 +55,45 @@ def _edges(y: Tensor, pairs: int, classes: int, generator: Generator) -> Tensor:
     key: Tensor = (low * nodes + high)[low != high].unique()  # type: ignore[no-untyped-call]
     forth = torch.stack([key // nodes, key % nodes])
     return torch.cat([forth, forth.flip(0)], dim=1)
+
+
+def hard(nodes: int, *, hubs: bool = False, features: int = 128, classes: int = 20, seed: int = 0) -> Data:
+    """A graph on which models differ: by several points of F1 a linear one, a GCN and a GraphSAGE.
+
+    Degrees follow a power law, with ``hubs`` a heavier one, whose largest node has a tenth of all others. Of a node's
+    edges a half lead to its own class, a quarter to the next one, and the rest anywhere, so that to average over
+    neighbours is not enough. One label in twenty is wrong.
+
+    Args:
+        nodes: How many.
+        hubs: Whether a few nodes have very many neighbours.
+        features: Of a node.
+        classes: Of unequal probability.
+        seed: Decides everything.
+    """
+    generator = Generator().manual_seed(seed)
+    shares = 1 / torch.arange(1, classes + 1).double().sqrt()
+    y = torch.multinomial(shares, nodes, replacement=True, generator=generator)
+    weight = torch.rand(nodes, generator=generator, dtype=torch.float64).pow(-0.5 if hubs else -0.35)
+    weight = weight.clamp(max=float(weight.sum()) / 100 if hubs else float(weight.mean()) * 50)
+    pairs = 4 * nodes
+    source = torch.multinomial(weight, pairs, replacement=True, generator=generator)
+    drawn = torch.rand(pairs, generator=generator)
+    wanted = torch.where(drawn < 0.5, y[source], (y[source] + 1) % classes)
+    target = torch.randint(nodes, (pairs,), generator=generator)
+    for label in range(classes):
+        place, own = ((drawn < 0.75) & (wanted == label)).nonzero().flatten(), (y == label).nonzero().flatten()
+        target[place] = own[torch.multinomial(weight[own], place.numel(), replacement=True, generator=generator)]
+    if hubs:
+        many = torch.randperm(nodes, generator=generator)[: nodes // 10]
+        source, target = torch.cat([source, torch.zeros_like(many)]), torch.cat([target, many])
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    key: Tensor = (low * nodes + high)[low != high].unique()  # type: ignore[no-untyped-call]
+    forth = torch.stack([key // nodes, key % nodes])
+    centres = torch.randn(classes, features, generator=generator)
+    x = torch.randn(nodes, features, generator=generator) * (0.42 * features**0.5) + centres[y]
+    wrong = torch.rand(nodes, generator=generator) < 0.05
+    seen = torch.where(wrong, torch.randint(classes, (nodes,), generator=generator), y)
+    data = Data(x=x, edge_index=torch.cat([forth, forth.flip(0)], dim=1), y=seen, num_nodes=nodes)
+    data.num_classes = classes
+    return uw.split(data, seed=seed)

@@ -1,5 +1,6 @@
 """Training that ends when validation says enough."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,9 @@ from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint, Trainer
 
 __all__ = ["Ended", "train_until_enough"]
+
+LITTLE = 1e-3
+"""Share of a loss by which it must fall to count."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,11 @@ def train_until_enough(
     rules = TUNING.ending
     known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
     state: Checkpoint | None = None
-    best, kept = (-1.0, 0.0), None
+    best, kept = (-1.0, math.inf), None
     while state is None or state.epoch < rules.most:
         state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
         now = _quality(model, data, known, loss, forward)
-        if kept is None or now > best:
+        if kept is None or _better(now, best):
             best, kept = now, state
         if progress is not None:
             progress(state.epoch, rules.most)
@@ -69,10 +73,15 @@ def train_until_enough(
 
 
 def _quality(model: nn.Module, data: Data, known: torch.Tensor, loss: Loss, forward: Forward) -> tuple[float, float]:
-    """F1 on the validation nodes, where there are classes, and then their loss; more is better."""
+    """F1 on the validation nodes, where there are classes, and their loss."""
     model.eval()
     with torch.no_grad():
         outputs = forward(model, data)[known]
         value = float(mean_of(loss(outputs, data.y[known]), loss.mass(data.y[known])))
     right = float((outputs.argmax(dim=-1) == data.y[known]).double().mean()) if loss.classes else 0.0
-    return right, -value
+    return right, value
+
+
+def _better(now: tuple[float, float], best: tuple[float, float]) -> bool:
+    """Whether F1 rose, or stayed while the loss fell by more than a thousandth of it."""
+    return now[0] > best[0] or (now[0] == best[0] and best[1] - now[1] > LITTLE * abs(best[1]))

@@ -1,0 +1,155 @@
+"""The recipe of wide models: how good they are, whether seeds agree, and how near ``gif`` comes to retraining.
+
+    python benchmarks/wide.py --device cuda --jobs 12
+    python benchmarks/wide.py --device cpu --data cora --model gcn,sage
+
+A cell is a graph, a model and a seed. Its line in ``cells.jsonl`` has the ordinary models of the same kind (of the
+paper's size and as wide, each trained until validation says enough), the one that can forget with what ``train`` says
+of it, and for every request what ``gif`` and a retraining from another seed close of the gap, with their costs in
+passes over the graph, which are the same on every machine. What is there already is not measured again.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from generated import hard
+from shared import Document, arguments, each, lines, made, write_lines
+from torch_geometric.data import Data
+
+import unweave as uw
+from unweave.errors import UnweaveError
+from unweave.experiments.poison import poison
+from unweave.models import build
+from unweave.objective.scores import closed, gap, log_probabilities
+
+GENERATED: dict[str, Callable[..., Data]] = {
+    "hard-100k": partial(hard, 100_000),
+    "hubs-100k": partial(hard, 100_000, hubs=True),
+    "hard-1m": partial(hard, 1_000_000, features=64),
+}
+REAL = ("wordnet", "physics", "computers", "cs", "pubmed", "dblp", "photo", "citeseer", "cora")
+MODELS = ("sage", "gcn", "sign", "sgc", "gat", "gin")
+REQUESTS = ("edges:0.05", "nodes:0.05", "flipped:0.1")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One cell, and how it is measured."""
+
+    data: str
+    model: str
+    seed: int
+    requests: tuple[str, ...]
+    device: str
+    until: float
+
+
+def measure(task: Task) -> Document | None:
+    """A cell; ``None`` where there is no time left to begin it."""
+    if time.time() > task.until:
+        return None
+    graph = (GENERATED[task.data](seed=task.seed) if task.data in GENERATED else uw.load(task.data, seed=task.seed)).to(
+        task.device
+    )
+    document: Document = {key: getattr(task, key) for key in ("data", "model", "seed")}
+    document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in (False, True)]
+    plain = [request for request in task.requests if not request.startswith("flipped")]
+    run = _train(task, graph, examine=True)
+    document["wide"] = {
+        "config": run.model.config,
+        "recipe": asdict(run.recipe),
+        "metrics": {key: value for key, value in run.metrics.items() if not key.endswith("seconds")},
+    }
+    document["requests"] = {
+        request: _forget(run, uw.draw(request, graph, seed=task.seed), other=number == 0)
+        for number, request in enumerate(plain)
+    }
+    for request in set(task.requests) - set(plain):
+        poisoned = poison(request, graph, seed=task.seed)
+        harmed = _train(task, poisoned.data, examine=False, weight_decay=run.recipe.weight_decay)
+        document["requests"][request] = _forget(harmed, poisoned.request, other=False)
+    return document | made(task.device)
+
+
+def _ordinary(task: Task, graph: Data, *, wide: bool) -> Document:
+    hidden = uw.models.width(int(graph.train_mask.sum())) // (8 if task.model == "gat" else 1)
+    size: dict[str, Any] = {"hidden": hidden} if wide and task.model != "sgc" else {}
+    model = build(task.model, graph.num_features, graph.num_classes, **size).to(task.device)
+    run = uw.train(model, graph, seed=task.seed)
+    keys = ("test_f1", "val_f1", "training_ended")
+    return {"wide": wide, "epochs": run.recipe.epochs, **{key: run.metrics[key] for key in keys}}
+
+
+def _train(task: Task, graph: Data, **how: Any) -> uw.Run:
+    nodes = int(graph.train_mask.sum())
+    model = build(task.model, graph.num_features, graph.num_classes, forgettable=True, nodes=nodes).to(task.device)
+    return uw.train(model, graph, seed=task.seed, forgettable=True, **how)
+
+
+def _forget(run: uw.Run, request: uw.Request, *, other: bool) -> Document:
+    """What ``gif`` closes of the gap to a model retrained the same way, and another seed where that is wanted."""
+    retrained = run.forget(request, "retrain", allow_class_loss=True)
+    remaining = torch.ones(run.data.num_nodes, dtype=torch.bool, device=run.data.x.device)
+    remaining[list(request.nodes)] = False
+    target, left = log_probabilities(retrained.model, retrained.data), retrained.data
+
+    def of(model: torch.nn.Module) -> float:
+        return gap(target, log_probabilities(model, left), remaining)
+
+    found: Document = {"gap": (none := of(run.model)), "retrain_passes": retrained.receipts[-1].passes}
+    try:
+        done = run.forget(request, "gif", allow_class_loss=True)
+        receipt = done.receipts[-1]
+        found |= {
+            "gap_closed": closed(of(done.model), none),
+            "passes": receipt.passes,
+            "gradients": receipt.details.get("evaluations"),
+            "gradient": receipt.details.get("gradient"),
+        }
+    except UnweaveError as error:
+        found["refused"] = str(error)
+    if other:
+        again = uw.unlearn(
+            run.model,
+            run.data,
+            request,
+            "retrain",
+            weight_decay=run.recipe.weight_decay,
+            recipe=replace(run.recipe, seed=run.recipe.seed + 1),
+            seed=run.recipe.seed + 1,
+            allow_class_loss=True,
+        )
+        found["other_seed"] = closed(of(again.model), none)
+    return found
+
+
+def main() -> None:
+    """Measure what is asked for and not there."""
+    parser = arguments(
+        __doc__, "wide", data=(*REAL, *GENERATED), model=MODELS, requests=REQUESTS, seeds=1, jobs=1, minutes=600.0
+    )
+    parser.add_argument("--device", default="cpu")
+    asked = parser.parse_args()
+    path = asked.out / "cells.jsonl"
+    done = lines(path)
+    known = {(d["data"], d["model"], d["seed"]) for d in done}
+    until = time.time() + 60 * asked.minutes
+    tasks = [
+        Task(data, model, seed, asked.requests, asked.device, until)
+        for seed in range(asked.seeds)
+        for data in asked.data
+        for model in asked.model
+        if (data, model, seed) not in known
+    ]
+    for document in each(measure, tasks, asked.jobs):
+        if document is not None:
+            done.append(document)
+            write_lines(path, sorted(done, key=lambda d: (d["data"], d["model"], d["seed"])))
+
+
+if __name__ == "__main__":
+    main()
