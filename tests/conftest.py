@@ -17,6 +17,15 @@ def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unweave.training.fit.OTHER_DECAYS", ())
 
 
+@pytest.fixture
+def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audit with few models, here and not in other processes; tests/cli/test_audit.py has as many as everybody."""
+    from unweave.auditing.case import Size  # noqa: PLC0415 (not needed by most)
+
+    monkeypatch.setattr("unweave.auditing.audit.QUICK", Size(references=2, shadows=0))
+    monkeypatch.setattr("unweave.cli.audit._cores", lambda device: 1)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of the real graphs; tests that need it are skipped where it is absent."""

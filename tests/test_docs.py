@@ -1,19 +1,12 @@
-"""The README and the site are true: every block of code and every command runs, and what they name exists."""
+"""The README and the site are true: every block of code runs, and what they name exists."""
 
 import json
 import re
-import shlex
-import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import unweave as uw
-from tests.cli.test_cli import unweave
-from unweave.auditing.case import Size
-from unweave.cli.audit import CODES
 from unweave.experiments.paper.experiment import behind, best_published
 from unweave.experiments.paper.results import Results
 
@@ -22,9 +15,6 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 SLOW = {"ladder.md", "speed.md"}
 """Pages whose commands take minutes: ``make test-slow`` runs them."""
-
-ELSEWHERE = re.compile(r"--device cuda|--data cora")
-"""Commands that need a GPU or a download."""
 
 
 def text_of(page: Path) -> str:
@@ -39,47 +29,6 @@ def marked(language: str) -> list[object]:
     """The pages that have such blocks, the slow ones marked."""
     found = [page for page in PAGES if blocks(language, page)]
     return [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in found]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Any]:
-    """Train as a command says, once for all the pages that say the same; the run is copied to where each wants it."""
-    kept: dict[str, tuple[Any, Path]] = {}
-
-    def train(command: str, cwd: Path) -> Any:
-        how, out = command.split(" --out ")
-        if how not in kept:
-            place = tmp_path_factory.mktemp("trained") / "run"
-            kept[how] = unweave(*shlex.split(how)[1:], "--out", place, cwd=cwd), place
-        result, place = kept[how]
-        if result.exit_code == 0:
-            shutil.copytree(place, cwd / shlex.split(out, comments=True)[0])
-        return result
-
-    return train
-
-
-@pytest.fixture
-def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audit with few models, here and not in other processes; tests/cli/test_audit.py has as many as everybody."""
-    monkeypatch.setattr("unweave.auditing.audit.QUICK", Size(references=2, shadows=0))
-    monkeypatch.setattr("unweave.cli.audit._cores", lambda device: 1)
-
-
-@pytest.mark.usefixtures("few_references", "one_decay")
-@pytest.mark.parametrize("page", marked("bash"))
-def test_the_commands_run(page: Path, tmp_path: Path, trained: Callable[[str, Path], Any]) -> None:
-    (tmp_path / "requests.jsonl").write_text(
-        next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')
-    )
-    commands = [line for block in blocks("bash", page) for line in block.splitlines() if line.startswith("unweave ")]
-    for command in (line for line in commands if not ELSEWHERE.search(line)):
-        if command.startswith("unweave train "):
-            result = trained(command, tmp_path)
-        else:
-            result = unweave(*shlex.split(command, comments=True)[1:], cwd=tmp_path)
-        done = set(CODES.values()) if command.startswith("unweave audit ") else {0}
-        assert result.exit_code in done, f"{command}: {result.stderr}"
 
 
 @pytest.mark.usefixtures("few_references", "one_decay")

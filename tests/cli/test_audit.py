@@ -135,6 +135,7 @@ def test_an_interrupted_audit_says_how_to_go_on(runs: Path, tmp_path: Path, monk
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.usefixtures("few_references")
 def test_the_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The commands of the page run, its code does, and its exit codes are those of the command."""
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")

@@ -1,6 +1,7 @@
 """The bench: every method in turns, quality beside every time, and a floor that can be counted by hand."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ from unweave.testing import small_graph
 
 def graph(seed: int) -> Data:
     return small_graph()
+
+
+MEASURED = cache(measure_machine)
+
+
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is the same in every test, and measured once."""
+    monkeypatch.setattr(bench_module, "measure_machine", MEASURED)
 
 
 def net(features: int, classes: int) -> nn.Module:

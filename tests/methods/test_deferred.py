@@ -92,11 +92,12 @@ def test_it_is_the_first_step_of_the_whole_graph(run: uw.Run, ordinary: uw.Run, 
     assert dict(after.metrics) == {}
 
 
-def test_single_edges_are_forgotten_in_part(run: uw.Run, data: Data) -> None:
+@pytest.mark.parametrize("edges", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_single_edges_are_forgotten_in_part(run: uw.Run, data: Data, edges: int) -> None:
     """The mean over several edges; the gap of a single one is as small as what training leaves to chance."""
     found = []
     mask = torch.ones(data.num_nodes, dtype=torch.bool)
-    for number in range(0, data.num_edges, data.num_edges // 4):
+    for number in range(0, data.num_edges, data.num_edges // edges):
         after = run.forget(edge(data, number), defer=True)
         reference = run.forget(edge(data, number), "retrain")
         target = log_probabilities(reference.model, reference.data)
