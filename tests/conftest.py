@@ -8,13 +8,22 @@ os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core th
 import pytest
 import torch
 
+from unweave.training import agreement, fit
+
 torch.set_num_threads(1)
+fit.agreement_of = lambda *_, **__: None  # see the fixture examined
 
 
 @pytest.fixture
 def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""
-    monkeypatch.setattr("unweave.training.fit.OTHER_DECAYS", ())
+    monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-2])
+
+
+@pytest.fixture
+def examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask of forgettable models whether another seed agrees, as everybody does; elsewhere no test pays for that."""
+    monkeypatch.setattr("unweave.training.fit.agreement_of", agreement.agreement_of)
 
 
 @pytest.fixture

@@ -1,51 +1,118 @@
 """The built-in models as PyG has them: what ours must agree with."""
 
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, Linear
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, GraphConv, Linear, SAGEConv
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
-from unweave.models.gin import ACTIVATIONS
+from unweave.models.gin import MODULES as ACTIVATIONS
 
 
-class GCN(nn.Module):
-    def __init__(self, in_channels: int, out_channels: int, *, hidden: int, dropout: float) -> None:
+def entering(x: Tensor, unit: bool) -> Tensor:
+    return F.normalize(x, dim=-1) if unit else x
+
+
+class Stack(nn.Module):
+    """Layers one after the other, the hidden ones each with a read-out of its own."""
+
+    def __init__(self, first: nn.Module, last: nn.Module, more: list[tuple[nn.Module, nn.Module]], **how: Any) -> None:
         super().__init__()
-        self.conv1, self.conv2 = GCNConv(in_channels, hidden), GCNConv(hidden, out_channels)
-        self.dropout = dropout
+        self.conv1, self.conv2 = first, last
+        self.deeper = nn.ModuleList(layer for layer, _ in more)
+        self.reads = nn.ModuleList(read for _, read in more)
+        self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
+
+    def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
+        h = F.dropout(self.act(self.conv1(entering(x, self.unit), *graph)), self.dropout, training=self.training)
+        out = self.conv2(h, *graph)
+        for layer, read in zip(self.deeper, self.reads, strict=True):
+            h = F.dropout(self.act(layer(h, *graph)), self.dropout, training=self.training)
+            out = out + read(h, *graph)
+        return out  # type: ignore[no-any-return]
+
+
+def stacked(
+    layer: Callable[..., nn.Module], in_channels: int, out_channels: int, hidden: int, layers: int
+) -> tuple[nn.Module, nn.Module, list[tuple[nn.Module, nn.Module]]]:
+    first, last = layer(in_channels, hidden), layer(hidden, out_channels)
+    inner = [layer(hidden, hidden) for _ in range(layers - 2)]
+    return first, last, list(zip(inner, [layer(hidden, out_channels) for _ in inner], strict=True))
+
+
+class GCN(Stack):
+    def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
+        super().__init__(*stacked(GCNConv, in_channels, out_channels, hidden, layers), **how)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        h = F.dropout(F.relu(self.conv1(x, edge_index, edge_weight)), self.dropout, training=self.training)
-        return self.conv2(h, edge_index, edge_weight)  # type: ignore[no-any-return]
+        return self.through(x, edge_index, edge_weight)
+
+
+class SAGE(Stack):
+    def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
+        super().__init__(*stacked(SAGEConv, in_channels, out_channels, hidden, layers), **how)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.through(x, edge_index)
+
+
+class SIGN(nn.Module):
+    def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
+        super().__init__()
+        self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
+        self.bias = nn.Parameter(torch.zeros(hidden))
+        self.last = Linear(hidden, out_channels)
+        self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
+        self.step = APPNP(K=1, alpha=0.0)
+
+    def reset_parameters(self) -> None:
+        for layer in (*self.distances, self.last):
+            layer.reset_parameters()
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        x, hidden = entering(x, self.unit), self.bias
+        for weights in self.distances:
+            hidden = hidden + weights(x)
+            x = self.step(x, edge_index, edge_weight)
+        return self.last(F.dropout(self.act(hidden), self.dropout, training=self.training))  # type: ignore[no-any-return]
 
 
 class SGC(nn.Module):
-    def __init__(self, in_channels: int, out_channels: int, *, steps: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, steps: int, unit: bool) -> None:
         super().__init__()
-        self.linear = Linear(in_channels, out_channels, bias=False)
+        self.linear, self.unit = Linear(in_channels, out_channels, bias=False), unit
         self.propagate = APPNP(K=steps, alpha=0.0)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        return self.propagate(self.linear(x), edge_index, edge_weight)  # type: ignore[no-any-return]
+        h = self.linear(entering(x, self.unit))
+        return self.propagate(h, edge_index, edge_weight)  # type: ignore[no-any-return]
 
 
-class GIN(nn.Module):
+class GIN(Stack):
     def __init__(
-        self, in_channels: int, out_channels: int, *, hidden: int, dropout: float, activation: str, aggregation: str
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int,
+        layers: int,
+        aggregation: str,
+        perceptron: int,
+        **how: Any,
     ) -> None:
-        super().__init__()
-        act = ACTIVATIONS[activation]
-        first = nn.Sequential(nn.Linear(in_channels, hidden), act(), nn.Linear(hidden, hidden))
-        second = nn.Sequential(nn.Linear(hidden, hidden), act(), nn.Linear(hidden, out_channels))
-        self.conv1, self.conv2 = GINConv(first, aggr=aggregation), GINConv(second, aggr=aggregation)
-        self.between = nn.Sequential(act(), nn.Dropout(dropout))
+        def layer(size: int, width: int) -> nn.Module:
+            inner = [nn.Linear(size, hidden), ACTIVATIONS[how["activation"]]()] if perceptron == 2 else []
+            return GINConv(nn.Sequential(*inner, nn.Linear(hidden if inner else size, width)), aggr=aggregation)
+
+        super().__init__(*stacked(layer, in_channels, out_channels, hidden, layers), **how)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv2(self.between(self.conv1(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+        return self.through(x, edge_index)
 
 
 class TemperedGATConv(GATConv):  # type: ignore[misc]
@@ -67,22 +134,45 @@ class TemperedGATConv(GATConv):  # type: ignore[misc]
         return softmax(logits, index, ptr, dim_size)  # type: ignore[no-any-return]
 
 
-class GAT(nn.Module):
+class GAT(Stack):
     def __init__(
-        self, in_channels: int, out_channels: int, *, hidden: int, heads: int, dropout: float, temperature: float
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        hidden: int,
+        heads: int,
+        layers: int,
+        temperature: float,
+        attention: str,
+        **how: Any,
     ) -> None:
-        super().__init__()
-
-        def layer(width: int, out: int, heads: int) -> GATConv:
+        def layer(width: int, out: int, heads: int) -> nn.Module:
+            if attention == "features":
+                return GraphConv(width, out * heads, aggr="add")
             plain = temperature == 1
             return GATConv(width, out, heads=heads) if plain else TemperedGATConv(width, out, heads, temperature)
 
-        self.conv1, self.conv2 = layer(in_channels, hidden, heads), layer(hidden * heads, out_channels, 1)
-        self.dropout = dropout
+        wide = hidden * heads
+        first, last = layer(in_channels, hidden, heads), layer(wide, out_channels, 1)
+        inner = [layer(wide, hidden, heads) for _ in range(layers - 2)]
+        reads = [layer(wide, out_channels, 1) for _ in inner]
+        super().__init__(first, last, list(zip(inner, reads, strict=True)), **how)
+        self.alike = attention == "features"
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        h = F.dropout(F.elu(self.conv1(x, edge_index)), self.dropout, training=self.training)
-        return self.conv2(h, edge_index)  # type: ignore[no-any-return]
+        if not self.alike:
+            return self.through(x, edge_index)
+        one, other = (F.normalize(x, dim=-1)[end] for end in edge_index)
+        weights = softmax(5 * (one * other).sum(dim=-1), edge_index[1], num_nodes=x.size(0))
+        return self.through(x, edge_index, weights)
 
 
-PLAIN: dict[str, Callable[..., nn.Module]] = {"gat": GAT, "gcn": GCN, "gin": GIN, "sgc": SGC}
+PLAIN: dict[str, Callable[..., nn.Module]] = {
+    "gat": GAT,
+    "gcn": GCN,
+    "gin": GIN,
+    "sage": SAGE,
+    "sgc": SGC,
+    "sign": SIGN,
+}

@@ -339,7 +339,7 @@ def test_a_graph_that_was_written_to_is_refused(run: uw.Run, data: Data) -> None
 
 def test_verify_notices_a_model_that_is_not_the_receipts(run: uw.Run, data: Data) -> None:
     after = run.forget(edge(data, 3))
-    with pytest.raises(uw.RunError, match="not the one that the deferred requests left"):
+    with pytest.raises(uw.RunError, match="not those that the last receipt tells of"):
         run.forget(edge(data, 3), defer=True).replace(model=run.model).verify()
     with pytest.raises(uw.RunError, match="not those that the last receipt"):
         after.replace(model=run.model).verify()

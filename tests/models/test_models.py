@@ -39,6 +39,13 @@ def test_by_name_and_in_two_forms() -> None:
     for name in ("gcn", "sgc"):
         plain, forgettable = (uw.models.build(name, 8, 3, forgettable=f) for f in (False, True))
         assert plain.config == forgettable.config
+    for name in uw.models.MODELS:
+        wide = uw.models.build(name, 30, 3, forgettable=True, nodes=20_000)
+        assert wide.config["unit"]
+        assert wide.config.get("hidden", 256) == 256
+        few = uw.models.build(name, 3, 3, forgettable=True, nodes=20_000)
+        assert not few.config["unit"], "of three numbers the length tells too much"
+    assert uw.models.build("sage", 8, 3, forgettable=True, nodes=100, hidden=7, activation=None).config["hidden"] == 7
     with pytest.raises(uw.ModelError, match="unknown model"):
         uw.models.build("gcm", 8, 3)
 
@@ -73,6 +80,12 @@ def test_mean_aggregation_does_not_grow_with_the_degree() -> None:
         lambda: uw.models.GAT(8, 3, temperature=0.0),
         lambda: uw.models.GIN(8, 3, activation="step"),
         lambda: uw.models.GIN(8, 3, aggregation="max"),  # type: ignore[arg-type]
+        lambda: uw.models.GIN(8, 3, perceptron=3),
+        lambda: uw.models.GCN(8, 3, activation="step"),
+        lambda: uw.models.GCN(8, 3, layers=1),
+        lambda: uw.models.GAT(8, 3, attention="some"),  # type: ignore[arg-type]
+        lambda: uw.models.SIGN(8, 3, layers=0),
+        lambda: uw.models.build("sgc", 8, 3, hidden=4),
     ],
 )
 def test_options_that_make_no_sense_are_refused(build) -> None:  # type: ignore[no-untyped-def]
@@ -96,8 +109,18 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gin-forgettable": ("gin", {"hidden": 4, "activation": "tanh", "aggregation": "mean"}),
     "gat": ("gat", {"hidden": 3, "heads": 2}),
     "gat-forgettable": ("gat", {"hidden": 3, "heads": 2, "temperature": 10.0}),
+    "gcn-wide": ("gcn", {"hidden": 4, "activation": "tanh", "unit": True}),
+    "gcn-deep": ("gcn", {"hidden": 4, "activation": "silu", "layers": 4}),
+    "sgc-wide": ("sgc", {"unit": True}),
+    "gin-wide": ("gin", {"hidden": 4, "activation": "tanh", "aggregation": "mean", "perceptron": 1, "unit": True}),
+    "gat-wide": ("gat", {"hidden": 4, "heads": 1, "activation": "tanh", "attention": "features", "unit": True}),
+    "gat-deep": ("gat", {"hidden": 3, "heads": 2, "layers": 3}),
+    "sage": ("sage", {"hidden": 4}),
+    "sage-wide": ("sage", {"hidden": 4, "activation": "tanh", "layers": 3, "unit": True}),
+    "sign": ("sign", {"hidden": 4}),
+    "sign-wide": ("sign", {"hidden": 4, "layers": 2, "unit": True}),
 }
-WEIGHTED = ("gcn", "sgc")
+WEIGHTED = ("gcn", "sgc", "sign", "gcn-wide", "sgc-wide")
 Forms = pytest.mark.parametrize("form", FORMS)
 
 
@@ -247,14 +270,21 @@ def test_explainers_and_hooks_see_the_messages(form: str) -> None:
     explanation = explainer(data.x, data.edge_index, index=0)
     assert float(explanation.edge_mask.max()) > 0
     torch.testing.assert_close(ours(data.x, data.edge_index), before)
-    layer = ours.propagate if form == "sgc" else ours.conv1
+    name = "gat-wide" if form == "gat-wide" else form.partition("-")[0]
+    layer = ours.get_submodule({"sgc": "propagate", "sign": "step"}.get(name, "conv1"))
     calls: list[str] = []
     handle = layer.register_propagate_forward_pre_hook(lambda *_: calls.append("propagate"))  # type: ignore[operator, union-attr]
     torch.testing.assert_close(ours(data.x, data.edge_index), before)
     assert calls
     handle.remove()
-    linear = {"sgc": "linear", "gin": "conv1.nn.0"}.get(form.removesuffix("-forgettable"), "conv1.lin")
-    ours.get_submodule(linear).register_forward_hook(lambda *_: calls.append("linear"))
+    linear = {
+        "gat-wide": "conv1.lin_rel",
+        "gin": "conv1.nn.0",
+        "sage": "conv1.lin_l",
+        "sgc": "linear",
+        "sign": "distances.0",
+    }
+    ours.get_submodule(linear.get(name, "conv1.lin")).register_forward_hook(lambda *_: calls.append("linear"))
     torch.testing.assert_close(ours(data.x, data.edge_index), before)
     assert "linear" in calls
 
@@ -344,7 +374,7 @@ def test_on_a_real_graph(form: str, real_data: Path) -> None:
 def test_a_layer_that_was_set_to_something_else_is_pygs() -> None:
     data = small_graph()
     ours = uw.models.GCN(8, 3).eval()
-    theirs = PLAIN["gcn"](8, 3, hidden=16, dropout=0.5).eval()
+    theirs = PLAIN["gcn"](8, 3, hidden=16, layers=2, dropout=0.5, activation="relu", unit=False).eval()
     theirs.load_state_dict(ours.state_dict())
     for model in (ours, theirs):
         model.conv1.add_self_loops = False

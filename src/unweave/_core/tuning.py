@@ -261,12 +261,15 @@ class Polish:
     choosing: int = 60
     """Gradients of the polishes by which the weight decay is chosen."""
 
-    decays: tuple[float, ...] = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)
+    decays: tuple[float, ...] = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
     """Weight decays to choose from."""
 
     unit_decay: float = 3e-3
-    """The largest that is tried for features of length 1, and the three below it. Features that are s times as long
-    need s times as much: L2 on both factors of a product is a nuclear norm on the product."""
+    """The largest that is tried for features of length 1, then those below it while they pay. Features that are s times
+    as long need s times as much: L2 on both factors of a product is a nuclear norm on the product."""
+
+    given_up: float = 0.01
+    """Validation F1 that may be given up for a minimum that is one."""
 
     evidence: float = 0.75
     """Standard errors of the validation F1 by which a smaller decay must be better."""

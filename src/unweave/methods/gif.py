@@ -124,6 +124,8 @@ class GIF(InfluenceStep):
             return super().forget(problem)
         damping = None if ready.at_minimum else ready.damping
         outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, ready.when)
+        if ready.at_minimum and ready.agreement is not None:
+            outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement})
         if damping is not None:
             theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point)
             outcome = replace(

@@ -8,7 +8,7 @@ from torch_geometric.utils import softmax
 
 from unweave._core.memo import remembered
 from unweave._core.sparse import Matrix, eagerly, matmul
-from unweave.models.structure import bare, constant, project, serves
+from unweave.models.structure import bare, constant, project, refuse_unknown, serves
 
 __all__ = ["AlikeConv", "likeness"]
 
@@ -58,5 +58,6 @@ def likeness(x: Tensor, edge_index: Tensor) -> Tensor:
 def attention(x: Tensor, edge_index: Tensor) -> Matrix:
     """The same as a matrix."""
     with eagerly():
+        refuse_unknown(edge_index, x.size(0))
         source, target = edge_index
         return Matrix.of(target, source, likeness(x, edge_index), (x.size(0), x.size(0)))

@@ -131,7 +131,8 @@ def entering(x: Tensor, *, unit: bool) -> Tensor:
 def unit_rows(x: Tensor) -> Tensor:
     """Every row at length 1; one of zeros stays so."""
     known = origin(x)
-    scaled = F.normalize(x, dim=-1)
+    with eagerly():
+        scaled = F.normalize(x, dim=-1)
     if known is not None and known[1] is None:  # the same with more zeros
         look(scaled)
         derive(scaled, unit_rows(known[0]))
@@ -161,7 +162,7 @@ def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype
     with eagerly():
         known = looped(edge_index, nodes) if edge_weight is None else None
         if known is None:
-            _refuse_unknown(edge_index, nodes)
+            refuse_unknown(edge_index, nodes)
             (source, target), values = gcn_norm(edge_index, edge_weight, nodes, dtype=dtype)
             return Matrix.of(target, source, values, (nodes, nodes))
         row, col = known.pattern.places
@@ -195,7 +196,7 @@ def looped(edge_index: Tensor, nodes: int) -> Looped | None:
         used = torch.zeros_like(before.pattern.col, dtype=torch.bool).index_fill_(0, entry, True)
         pattern, number = before.pattern.only(used)
         return Looped(pattern, number.index_select(0, entry))
-    _refuse_unknown(edge_index, nodes)
+    refuse_unknown(edge_index, nodes)
     source, target = edge_index
     if bool((source == target).any()):
         return None
@@ -207,7 +208,7 @@ def looped(edge_index: Tensor, nodes: int) -> Looped | None:
 def adjacency(edge_index: Tensor, nodes: int, dtype: torch.dtype, mean: bool) -> Matrix:
     """A, or D⁻¹A for the mean over the edges into a node."""
     with eagerly():
-        _refuse_unknown(edge_index, nodes)
+        refuse_unknown(edge_index, nodes)
         source, target = edge_index
         counts = degree(target, nodes, dtype=dtype)
         values = 1 / counts[target] if mean else torch.ones_like(target, dtype=dtype)
@@ -237,7 +238,7 @@ class Attention:
 def attention(edge_index: Tensor, nodes: int, dtype: torch.dtype, heads: int) -> Attention:
     """The attention of a graph, its own self-loops replaced by one for each node."""
     with eagerly():
-        _refuse_unknown(edge_index, nodes)
+        refuse_unknown(edge_index, nodes)
         source, target = edge_index[:, edge_index[0] != edge_index[1]]
         loops = torch.arange(nodes, device=edge_index.device)
         head = torch.arange(heads, device=edge_index.device)
@@ -248,7 +249,7 @@ def attention(edge_index: Tensor, nodes: int, dtype: torch.dtype, heads: int) ->
         return Attention(pattern, pattern.rows(), pattern.col.long(), counts)
 
 
-def _refuse_unknown(edge_index: Tensor, nodes: int) -> None:
+def refuse_unknown(edge_index: Tensor, nodes: int) -> None:
     if not edge_index.numel():
         return
     low, high = int(edge_index.min()), int(edge_index.max())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from unweave._core.tuning import TUNING
 from unweave.receipt.estimate import Estimate
 from unweave.receipt.record import Record
 from unweave.receipt.traces import OF_MODEL, Trace
@@ -112,6 +113,16 @@ def _corrected(record: Record) -> str:
     return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{known}{doubt}"
 
 
+def _at_minimum(record: Record) -> str:
+    same = record.details.get("agreement")
+    leads = "which is where retraining leads; how near to that was not measured"
+    if same is not None and same >= TUNING.polish.agreement:
+        leads = "which is where every training leads, as far as another seed shows; how near to that was not measured"
+    elif same is not None:
+        leads = f"but trainings of this model end at different ones (agreement {same:.2f} of 1): retraining may differ"
+    return f"at a minimum again without it, {leads}"
+
+
 def _undone(record: Record) -> str:
     assert record.residual_influence is not None
     return f"{max(0.0, 1 - record.residual_influence):.0%}"
@@ -169,9 +180,7 @@ MODEL: dict[str, Callable[[Record], str]] = {
     "not needed": lambda r: "need not change; nothing it was trained on depended on what was removed",
     "bounded": _bounded,
     "believed": _believed,
-    "at a minimum": lambda r: (
-        "at a minimum again without it, which is where retraining leads; how near to that was not measured"
-    ),
+    "at a minimum": _at_minimum,
     "influence": _corrected,
     "trained on": lambda r: "trained on for a while without it; how near to a retrained one that is was not measured",
     "told": lambda r: str(r.nearness),

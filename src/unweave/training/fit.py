@@ -38,9 +38,6 @@ ORDINARY_DECAY = 1e-4
 CERTIFIED_DECAY = 1e-3
 """Weight decay of a certified model. It is not chosen on the data, so that it tells nothing of them."""
 
-CANDIDATES = 4
-"""How many weight decays are tried."""
-
 
 @dataclass(frozen=True)
 class Trained:
@@ -95,9 +92,9 @@ def train_model(
         return _certify(model, data, Recipe(seed, epochs or FIRST_PHASE, lr, chosen, certify=certify), loss, forward)
     if forgettable:
         recipe = Recipe(seed, epochs or FIRST_PHASE, lr, 0.0 if weight_decay is None else weight_decay, True)
-        if weight_decay is None:
-            recipe = replace(recipe, weight_decay=_choose_decay(model, data, recipe, loss, forward))
-        return _fit_to_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
+        if weight_decay is not None:
+            return _fit_to_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
+        return _fit_to_one_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
     recipe = Recipe(seed, epochs or FIRST_PHASE, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
     if epochs is None and _validation(data, loss):
         return _fit_until_enough(model, data, recipe, loss, forward, checkpoints, progress)
@@ -218,6 +215,36 @@ def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: 
     return Trained(model, recipe, metrics)
 
 
+def _fit_to_one_minimum(
+    model: nn.Module,
+    data: Data,
+    recipe: Recipe,
+    loss: Loss,
+    forward: Forward,
+    shares: Sequence[float],
+    progress: Progress | None,
+    *,
+    examine: bool,
+) -> Trained:
+    """With the decay that validation chooses, or where seeds do not agree a larger one that is nearly as good."""
+    first, *larger = _chosen_decays(model, data, recipe, loss, forward)
+    done = None
+    for decay in (first, *larger):
+        own = model if done is None else copy.deepcopy(model)
+        known = replace(recipe, weight_decay=decay)
+        found = _fit_to_minimum(own, data, known, loss, forward, shares, progress, examine=examine)
+        assert found.prepared is not None
+        same = found.prepared.agreement
+        if done is None or (same is not None and same >= TUNING.polish.agreement):
+            done = found
+        if same is None or same >= TUNING.polish.agreement:
+            break
+    assert done is not None
+    if done.model is not model:
+        model.load_state_dict(done.model.state_dict())
+    return replace(done, model=model)
+
+
 def _how(recipe: Recipe) -> dict[str, Any]:
     """What the first phase needs of a recipe, beside the weight decay."""
     return {"seed": recipe.seed, "epochs": recipe.epochs, "lr": recipe.lr}
@@ -233,22 +260,26 @@ def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
     """The weight decays to choose from, the largest first: by the length of the features that a model takes."""
     length = 1.0 if getattr(model, "unit", False) else float(torch.linalg.vector_norm(data.x)) / data.num_nodes**0.5
     known, largest = TUNING.polish.decays, TUNING.polish.unit_decay * max(length, 1e-30)
-    nearest = min(range(len(known)), key=lambda n: abs(math.log(known[n] / largest)))
-    start = min(nearest, len(known) - CANDIDATES)
-    return known[start : start + CANDIDATES]
+    return known[min(range(len(known)), key=lambda n: abs(math.log(known[n] / largest))) :]
 
 
-def _choose_decay(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> float:
-    """The largest decay that the validation nodes do not show to be worse than the best."""
+def _chosen_decays(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> list[float]:
+    """The largest decay that validation does not show to be worse than the best, then larger ones nearly as good.
+
+    Decays are tried from the largest on, until two in a row are no better than the best before them.
+    """
     known, decays = _validation(data, loss), _decays(model, data)
-    if not loss.classes or not known or len(decays) == 1:
-        return decays[0]
-    found = {}
+    if not loss.classes or not known:
+        return [decays[0]]
+    found: dict[float, float] = {}
     for decay in decays:
         objective = Objective(model, data, loss, decay_vector(model, decay), forward, Meter(data.x.device))
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
         found[decay] = score(model, data, loss, forward)["val_f1"]
+        if len(found) > 2 and max(list(found.values())[-2:]) <= max(list(found.values())[:-2]):
+            break
     best = max(found.values())
-    error = (best * (1 - best) / known) ** 0.5
-    return next(decay for decay in decays if found[decay] >= best - TUNING.polish.evidence * error)
+    margin = TUNING.polish.evidence * (best * (1 - best) / known) ** 0.5
+    first = next(decay for decay in found if found[decay] >= best - margin)
+    return [first, *sorted(d for d in found if d > first and found[d] >= best - TUNING.polish.given_up)]

@@ -1,0 +1,60 @@
+"""Training that ends when validation says enough, and can be repeated."""
+
+import pytest
+import torch
+
+import unweave as uw
+from unweave._core.tuning import TUNING, tuned
+from unweave.objective.parameters import flatten
+from unweave.testing import small_graph
+
+
+def test_it_ends_where_validation_was_best_and_is_a_training_of_so_many_epochs() -> None:
+    data = uw.load("demo", seed=0)
+    run = uw.train(uw.models.GCN(data.num_features, data.num_classes), data, seed=3)
+    assert run.recipe is not None
+    assert run.metrics["training_ended"] == 1
+    assert run.metrics["epochs_looked_at"] - run.recipe.epochs >= TUNING.ending.patience
+    model = uw.models.GCN(data.num_features, data.num_classes)
+    again = uw.train(model, data, seed=3, epochs=run.recipe.epochs)
+    assert torch.equal(flatten(again.model), flatten(run.model))
+    for epochs in (5, 400):
+        other = uw.train(model, data, seed=3, epochs=epochs)
+        assert run.metrics["val_f1"] >= other.metrics["val_f1"]
+    same = uw.train(model, data, seed=3, checkpoints=(0.5,))
+    assert torch.equal(flatten(same.model), flatten(run.model))
+    assert [state.epoch for state in same.checkpoints] == [run.recipe.epochs - round(0.5 * run.recipe.epochs)]
+    assert torch.equal(flatten(run.forget(uw.draw("edges:0.01", data), "retrain").model), flatten(
+        uw.unlearn(run.model, data, uw.draw("edges:0.01", data), "retrain", weight_decay=1e-4, recipe=run.recipe,
+                   seed=3).model
+    ))  # fmt: skip
+
+
+def test_one_that_still_becomes_better_is_cut_off_and_says_so() -> None:
+    data = uw.load("demo", seed=0)
+    with tuned(ending={"most": 20}):
+        run = uw.train(uw.models.GCN(data.num_features, data.num_classes), data, lr=1e-3)
+    assert run.metrics["training_ended"] == 0
+    assert run.metrics["epochs_looked_at"] == 20
+
+
+@pytest.mark.parametrize("what", ["no mask", "no node", "no label"])
+def test_without_validation_it_is_a_hundred_epochs(what: str) -> None:
+    data = small_graph()
+    if what == "no mask":
+        del data.val_mask
+    elif what == "no node":
+        data.val_mask[:] = False
+    else:
+        data.y[data.val_mask] = -1
+    run = uw.train(uw.models.GCN(8, 3, hidden=4), data)
+    assert run.recipe is not None
+    assert run.recipe.epochs == 100
+    assert "training_ended" not in run.metrics
+
+
+def test_a_regression_ends_by_its_loss() -> None:
+    data = small_graph()
+    data.y = data.x[:, :1] * 2
+    run = uw.train(uw.models.GCN(8, 1, hidden=8), data, loss=uw.losses.squared_error)
+    assert run.metrics["training_ended"] == 1
