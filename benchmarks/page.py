@@ -9,7 +9,7 @@
 import argparse
 from pathlib import Path
 
-from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed
+from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed, wide
 from shared import RESULTS
 
 PAGES = {
@@ -21,6 +21,7 @@ PAGES = {
     "screening": screening.PAGE,
     "soak": soak.PAGE,
     "speed": speed.PAGE,
+    "wide": wide.PAGE,
 }
 
 

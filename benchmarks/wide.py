@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from generated import hard
+from pages.wide import PAGE
 from shared import Document, arguments, each, lines, made, write_lines
 from torch_geometric.data import Data
 
@@ -149,6 +150,7 @@ def main() -> None:
         if document is not None:
             done.append(document)
             write_lines(path, sorted(done, key=lambda d: (d["data"], d["model"], d["seed"])))
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

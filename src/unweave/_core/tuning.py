@@ -24,7 +24,12 @@ class Spectrum:
     """How much of the curvature is looked at (:mod:`unweave.curvature.solvers.lanczos`)."""
 
     rank: int = 32
-    """Largest eigenpairs that are kept; 64 are hardly better."""
+    """Largest eigenpairs that are kept, at least; for 3 to 20 classes 64 are hardly better."""
+
+    per_class: float = 1.5
+    """How many for each class: the curvature of a classifier has about one outlier for each. Of WordNet's 45 classes
+    (8,000 nodes, GCN, 5 % of the edges) 30 gradients closed 0.92 of the gap with 32 eigenpairs and 0.98 with 68; on all
+    of it 15 closed 0.47 with 32 and 0.92 with 64."""
 
     spare: int = 8
     """Products beyond the rank."""
@@ -282,9 +287,6 @@ class Polish:
 
     refresh: int = 60
     """Gradients after which the curvature is computed anew."""
-
-    products: int = 40
-    """Curvature products for each refresh."""
 
     tolerance: float = 1e-4
     """Share of the first gradient at which the polish is done."""

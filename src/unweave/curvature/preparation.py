@@ -1,5 +1,6 @@
 """Compute once, after training, what every request needs."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -29,7 +30,7 @@ from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.parts.localising import find_locality
 
-__all__ = ["bend", "check_calls", "checked_objective", "prepare", "prepare_objective"]
+__all__ = ["bend", "check_calls", "checked_objective", "prepare", "prepare_objective", "rank_for"]
 
 
 def bend(objective: Objective, theta: Tensor) -> float:
@@ -58,7 +59,7 @@ def prepare(
         weight_decay: What it was trained with.
         loss: Per-node loss it was trained with.
         forward: How to call it.
-        rank: Eigenpairs to keep, 32 by default.
+        rank: Eigenpairs to keep; by default 32, or one and a half for each class where that is more.
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes. ``data.x`` may be a memory map.
     """
@@ -95,6 +96,13 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, t
         check_deterministic(first, forward(model, data))
 
 
+def rank_for(objective: Objective) -> int:
+    """Eigenpairs that are worth keeping: some for each class, where there are classes."""
+    labels = objective.data.y
+    classes = int(labels.max()) + 1 if objective.loss.classes and labels.dim() == 1 and labels.numel() else 0
+    return max(TUNING.spectrum.rank, math.ceil(TUNING.spectrum.per_class * classes))
+
+
 def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None = None) -> Prepared:
     """The same for an objective that has been checked already, at parameters its module holds."""
     start, passes = objective.meter.now(), objective.meter.passes
@@ -104,7 +112,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None =
     value, gradient = objective.evaluate(theta)
     operator = products("gauss-newton", objective.at(theta))
     operator.record()
-    curvature = low_rank(operator, theta, rank=rank)
+    curvature = low_rank(operator, theta, rank=rank or rank_for(objective))
     del operator
     flat = stationarity(curvature, gradient, value) <= TUNING.minimum.gain
     found = Prepared(

@@ -3,6 +3,7 @@
 from typing import Any
 
 from unweave._core.tuning import TUNING
+from unweave.curvature.preparation import rank_for
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import krylov, minimise, random_like
 from unweave.errors import ModelError
@@ -32,13 +33,13 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
     before, first = value, float(gradient.norm())
     objective.record(theta)
     tolerance = TUNING.polish.tolerance * first
-    spent = products = 0
+    spent, products, rank = 0, 0, rank_for(objective)
     smallest: float | None = None
     while spent < evaluations and float(gradient.norm()) > tolerance:
         operator = GaussNewton(objective.at(theta))
         operator.record()
-        space = krylov(operator, random_like(theta), products=TUNING.polish.products)
-        curvature, products = space.low_rank(), products + space.products
+        space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
+        curvature, products = space.low_rank(rank), products + space.products
         del operator
         theta, found = minimise(
             objective.evaluate,
