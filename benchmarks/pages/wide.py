@@ -67,8 +67,8 @@ def blocks(found: list[Document]) -> Blocks:
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     if any(cell["commit"] == EARLIER for cell in found):
         yield (
-            f"The cells of commit {EARLIER} tried decays down to 1e-4 alone and kept 32 eigenpairs of the curvature. The "
-            "recipe goes on since then to smaller decays while they pay, and to more eigenpairs for more classes."
+            f"The cells of commit {EARLIER} tried decays down to 1e-4 alone and kept 32 eigenpairs of the curvature. "
+            "The recipe goes on since then to smaller decays while they pay, and to more eigenpairs for more classes."
         )
     yield f"Measured by `python benchmarks/wide.py --device cuda --jobs 9` on {where}."
 
@@ -79,13 +79,16 @@ def _summary(found: list[Document]) -> list[str]:
     short = [r for r in rows if r["gap_closed"] < NEAR.get(r["cell"]["model"], 0.97)]
     lower = [f"{c['model']} {c['data']}" for c in found if best(c)["test_f1"] - c["wide"]["metrics"]["test_f1"] > LOST]
     return [
-        f"- Closed: median {number(median(r['gap_closed'] for r in rows), '+.4f')} over {len(rows)} requests; where "
-        f"the agreement is {AGREES} or more, median {number(median(r['gap_closed'] for r in agreeing), '+.4f')} and least "
-        f"{number(min(r['gap_closed'] for r in agreeing), '+.4f')} over {len(agreeing)}.",
+        f"- Closed: median {_middle(rows)} over {len(rows)} requests; where the agreement is {AGREES} or more, median "
+        f"{_middle(agreeing)} and least {number(min(r['gap_closed'] for r in agreeing), '+.4f')} over {len(agreeing)}.",
         f"- Short of 0.97 (GAT and GIN of 0.9): {_listed([_name(r) for r in short])}.",
         f"- F1 more than {LOST} below the ordinary one: {_listed(lower)}.",
         f"- Below 0: {_listed([_name(r) for r in rows if r['gap_closed'] < 0])}.",
     ]
+
+
+def _middle(rows: list[dict[str, Any]]) -> str:
+    return number(median(row["gap_closed"] for row in rows), "+.4f")
 
 
 def _name(row: dict[str, Any]) -> str:
