@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unweave.cli.names import DELETIONS
-from unweave.cli.options import DataName, Device, Epochs, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
+from unweave.cli.options import DataName, Device, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
 from unweave.cli.output import (
     audit_table,
     comparison_table,
@@ -64,7 +64,7 @@ def compare(
         bool, typer.Option("--audit", help="Also ask of every method whether it is gone; 64 more trainings a seed.")
     ] = False,
     jobs: Annotated[int, typer.Option(help="Processes that train the models of an audit.", min=1)] = 1,
-    epochs: Epochs = 100,
+    epochs: UntilEnough = None,
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,
@@ -127,6 +127,11 @@ def show_comparison(result: "Comparison") -> None:
         say()
         for line in AUDIT_LEGEND:
             say(line)
+    if not config["training_ended"]:
+        say(
+            f"training had not ended after {config['epochs']} epochs: more of them make a better model, so that this "
+            "retrained one is no fair reference"
+        )
     for row in result.rows:
         if row["failures"]:
             say(f"{row['method']} failed on {row['failures']} of {seeds}: {row['failure']}")

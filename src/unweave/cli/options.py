@@ -30,6 +30,7 @@ __all__ = [
     "Requests",
     "Root",
     "Seed",
+    "UntilEnough",
     "WeightDecay",
     "read_promise",
     "request_reader",
@@ -38,6 +39,7 @@ __all__ = [
 DataName = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(DATA)}.")]
 ModelName = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(MODELS)}.")]
 Seed = Annotated[int, typer.Option(help="Decides the split, the initial weights and dropout.", min=0)]
+UntilEnough = Annotated[int | None, typer.Option(help="Epochs; by default until validation says enough.", min=1)]
 Epochs = Annotated[int, typer.Option(help="Full-batch epochs of Adam.", min=1)]
 LearningRate = Annotated[float, typer.Option("--lr", help="Learning rate.")]
 WeightDecay = Annotated[float | None, typer.Option(help="Weight decay; 1e-4, or chosen on validation if forgettable.")]

@@ -15,6 +15,7 @@ from unweave.cli.options import (
     LearningRate,
     Root,
     Seed,
+    UntilEnough,
     WeightDecay,
     read_promise,
 )
@@ -45,7 +46,7 @@ def train(
     model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     seed: Seed = 0,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs; by default until validation says enough.")] = None,
+    epochs: UntilEnough = None,
     lr: LearningRate = 0.01,
     weight_decay: WeightDecay = None,
     forgettable: Forgettable = False,

@@ -94,7 +94,7 @@ def compare(
     *,
     methods: Sequence[str] = ("none", "finetune", "if", "gif", "retrain"),
     seeds: int = 5,
-    epochs: int = 100,
+    epochs: int | None = None,
     lr: float = 0.01,
     weight_decay: float | None = None,
     forgettable: bool = False,
@@ -118,7 +118,8 @@ def compare(
         methods: Names, with options where they differ from the defaults (``"gif(steps=3)"``); the controls are added
             where they are missing. Fine-tuning gets as long as the last one.
         seeds: How many.
-        epochs: Of the training and of retraining.
+        epochs: Of the training and of retraining; by default as many as validation asks for on the first split, and 100
+            before a polish. The result says where more of them would have made a better model.
         lr: Learning rate.
         weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
         forgettable: Train every model, retrained ones too, to a minimum.
@@ -143,7 +144,7 @@ def compare(
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
     where = find_device(device)
-    recipe = Recipe(epochs=epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
+    recipe = Recipe(epochs=epochs or 100, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
     makers = data_maker(data, root), model_maker(model, forgettable)
     setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions, jobs=jobs)
     setting = replace(setting, matched=matched)
@@ -151,6 +152,12 @@ def compare(
         weight_decay = setting.chosen_decay()
         setting = replace(setting, recipe=replace(recipe, weight_decay=weight_decay))
 
+    ended = True
+    if not forgettable and epochs is None:
+        chosen, ended = setting.chosen_epochs()
+        setting = replace(setting, recipe=replace(setting.recipe, epochs=chosen))
+    elif not forgettable:
+        ended = setting.ended()
     plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds) if averaged]
     setting.warm_up()
     trials: dict[tuple[int, int], Trial] = {}
@@ -172,7 +179,8 @@ def compare(
             "model": name_of(model),
             "forget": forget,
             "seeds": seeds,
-            "epochs": epochs,
+            "epochs": setting.recipe.epochs,
+            "training_ended": ended,
             "lr": lr,
             "weight_decay": weight_decay,
             "forgettable": forgettable,

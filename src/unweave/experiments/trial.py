@@ -237,6 +237,26 @@ class Setting:
         assert isinstance(chosen, float)
         return chosen
 
+    def chosen_epochs(self) -> tuple[int, bool]:
+        """The epochs after which a model is best on validation, on the first split, and whether that was the end."""
+        data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
+        options = {key: value for key, value in asdict(self.recipe).items() if key != "epochs"}
+        run = train(model_for(self.make_model, data), data, examine=False, **options)
+        assert run.recipe is not None
+        return run.recipe.epochs, bool(run.metrics.get("training_ended", True))
+
+    def ended(self) -> bool:
+        """Whether half as many epochs again leave a model no better on the validation nodes of the first split."""
+        data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
+        epochs = self.recipe.epochs
+        longer = replace(self.recipe, epochs=epochs + max(10, epochs // 2))
+        now, then = (
+            train(model_for(self.make_model, data), data, examine=False, **asdict(recipe)).metrics.get("val_f1", 0.0)
+            for recipe in (self.recipe, longer)
+        )
+        error: float = (now * (1 - now) / max(int(data.val_mask.sum()), 1)) ** 0.5
+        return then - now <= error
+
     def train(self, data: Data, recipe: Recipe) -> Run:
         """A model trained by a recipe, with what the methods under test need of it.
 
