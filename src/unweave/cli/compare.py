@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from unweave.cli.names import DELETIONS
-from unweave.cli.options import DataName, Device, Forgettable, Json, LearningRate, ModelName, Root, WeightDecay
+from unweave.cli.options import (
+    DataName,
+    Device,
+    Forgettable,
+    Json,
+    LearningRate,
+    ModelName,
+    Root,
+    UntilEnough,
+    WeightDecay,
+)
 from unweave.cli.output import (
     audit_table,
     comparison_table,
