@@ -238,3 +238,31 @@ def test_polish_warns_where_quality_is_lost() -> None:
     assert any("validation F1 fell" in w for w in done.warnings) == fell
     assert any("no minimum" in w for w in done.warnings) == (not done.prepared.at_minimum)
     assert done.warnings
+
+
+def test_the_decay_of_an_optimiser_serves_the_polished_copy() -> None:
+    """AdamW, class weights, label smoothing, LayerNorm, a residual: a model as people have it."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.inner = GCNConv(8, 16), nn.LayerNorm(16), GCNConv(16, 16)
+            self.last = GCNConv(16, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = torch.tanh(self.norm(self.first(x, edge_index)))
+            return self.last(h + torch.tanh(self.inner(h, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+    data, model = small_graph(), Own()
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5]), label_smoothing=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
+        optimiser.step()
+    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, examine=False)
+    assert done.prepared.at_minimum
+    run = uw.Run(done.model, data, weight_decay=done.weight_decay, loss=loss, prepared=done.prepared)
+    receipt = run.forget(uw.draw("edges:0.1", data)).receipts[-1]
+    assert receipt.details["objective"] == "L'"
+    assert receipt.objective["remaining_after"] < receipt.objective["remaining_before"]

@@ -17,7 +17,7 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import checked_objective, prepare_objective
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
-from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
@@ -36,6 +36,7 @@ class Polished:
     Attributes:
         model: A new model; the caller's is untouched.
         prepared: The state that makes its requests cheap.
+        weight_decay: Of the objective, as a value: an optimiser's is translated, and does not serve a copy again.
         warnings: What the user should know.
         report: Gradient norms before and after, :attr:`Prepared.stationarity`, the smallest curvature met along a
             step, F1 before and after on the masks there are, gradients, curvature products and passes spent.
@@ -44,6 +45,7 @@ class Polished:
     model: nn.Module
     prepared: Prepared
     report: dict[str, Any]
+    weight_decay: WeightDecay
     warnings: tuple[str, ...] = ()
 
 
@@ -73,7 +75,8 @@ def polish(
     """
     own = copy.deepcopy(model)
     loss = as_loss(loss)
-    objective = checked_objective(own, data, as_weight_decay(weight_decay, model), loss, forward)
+    decay = as_weight_decay(weight_decay, model)
+    objective = checked_objective(own, data, decay, loss, forward)
     refuse_no_decay(objective)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
@@ -81,7 +84,8 @@ def polish(
     prepared = replace(prepared, agreement=None if same is None else same.value)
     scores = score(own, data, loss, forward)
     scores |= {f"{key}_before": value for key, value in score(copy.deepcopy(model), data, loss, forward).items()}
-    return Polished(own, prepared, report | {"stationarity": prepared.stationarity} | scores, _warn(prepared, scores))
+    report |= {"stationarity": prepared.stationarity} | scores
+    return Polished(own, prepared, report, decay, _warn(prepared, scores))
 
 
 def _agreement(objective: Objective, prepared: Prepared) -> Agreement | None:
