@@ -23,7 +23,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def trained(data: Data) -> uw.Run:
-    return uw.train(uw.models.GCN(data.num_features, data.num_classes), data)
+    return uw.train(uw.models.GCN(data.num_features, data.num_classes), data, epochs=100)
 
 
 @pytest.fixture(scope="module")

@@ -144,7 +144,9 @@ def compare(
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
     where = find_device(device)
-    recipe = Recipe(epochs=epochs or 100, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable)
+    recipe = Recipe(
+        epochs=100 if epochs is None else epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable
+    )
     makers = data_maker(data, root), model_maker(model, forgettable)
     setting = Setting(*makers, forget, {name: name for name in tested}, recipe, where, deletions=deletions, jobs=jobs)
     setting = replace(setting, matched=matched)

@@ -47,7 +47,7 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 15 at a minimum, while they pay,
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay,
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
@@ -146,7 +146,7 @@ class GIF(InfluenceStep):
         """Two for each gradient from a prepared state; without one the curvature costs most."""
         if self.prepared is None or self.damping is not None:
             return FRESH
-        usual = TUNING.step.steps if self.prepared.at_minimum else TUNING.step.damped_steps
+        usual = TUNING.step.usual if self.prepared.at_minimum else TUNING.step.damped_steps
         return 2 * (usual if self.steps == "auto" else self.steps)
 
     def expect(self, problem: Problem) -> Expected:
@@ -243,6 +243,7 @@ class GIF(InfluenceStep):
             lambda g: curvature.solve(g, local.damping),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
+            pays=TUNING.step.pays if self.steps == "auto" else 0.0,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")

@@ -87,15 +87,22 @@ def train_model(
     with seeded(seed, device):
         reinitialise(model)
         check_calls(model, data, loss, forward)
+    first = FIRST_PHASE if epochs is None else epochs
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
-        return _certify(model, data, Recipe(seed, epochs or FIRST_PHASE, lr, chosen, certify=certify), loss, forward)
+        return _certify(
+            model,
+            data,
+            Recipe(seed, first, lr, chosen, certify=certify),
+            loss,
+            forward,
+        )
     if forgettable:
-        recipe = Recipe(seed, epochs or FIRST_PHASE, lr, 0.0 if weight_decay is None else weight_decay, True)
+        recipe = Recipe(seed, first, lr, 0.0 if weight_decay is None else weight_decay, True)
         if weight_decay is not None:
             return _fit_to_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
         return _fit_to_one_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
-    recipe = Recipe(seed, epochs or FIRST_PHASE, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
+    recipe = Recipe(seed, first, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
     if epochs is None and _validation(data, loss):
         return _fit_until_enough(model, data, recipe, loss, forward, checkpoints, progress)
     return _fit(model, data, recipe, loss, forward, checkpoints, progress)
@@ -121,7 +128,8 @@ def _fit(
     """Adam for as many epochs as the recipe says."""
     meter = Meter(data.x.device)
     objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
-    states = descend(objective, shares=shares, progress=progress, **_how(recipe))
+    tell = None if progress is None else lambda done, _: progress(done, recipe.epochs)
+    states = descend(objective, shares=shares, progress=tell, **_how(recipe))
     kept = traced(states, objective) if walkable(model) and not recipe.forgettable else tuple(states)
     metrics = score(model, data, loss, forward) | {"train_seconds": meter.seconds["train"]}
     return Trained(model, recipe, metrics, checkpoints=kept)

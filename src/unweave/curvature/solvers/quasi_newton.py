@@ -52,6 +52,7 @@ def minimise(
     evaluations: int,
     tolerance: float,
     lowest: float = -math.inf,
+    pays: float = 0.0,
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
 
@@ -69,6 +70,7 @@ def minimise(
         evaluations: At most so many gradients; a few more where none of these gave a first step.
         tolerance: Stop when ‖gradient‖ is at most this.
         lowest: Stop when the function is below this.
+        pays: Stop when ``TUNING.search.window`` evaluations in a row let it fall by less than this share of all so far.
     """
     pairs = _Memory(x, inverse, min(TUNING.search.memory, max(evaluations, TUNING.search.first)))
     spent = taken = 0
@@ -78,7 +80,12 @@ def minimise(
         return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
 
     norm = float(gradient.norm())
+    first, marked, at = value, value, 0
     while may_go_on() and norm > tolerance and value > lowest:
+        if pays and spent - at >= TUNING.search.window:
+            if taken and marked - value < pays * (first - value):
+                break
+            marked, at = value, spent
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
         length, accepted = 1.0, False
