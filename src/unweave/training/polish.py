@@ -56,7 +56,7 @@ def polish(
     weight_decay: AnyDecay,
     loss: AnyLoss = cross_entropy,
     forward: Forward = call,
-    evaluations: int = TUNING.polish.evaluations,
+    evaluations: int | None = None,
     examine: bool = True,
     progress: Progress | None = None,
 ) -> Polished:
@@ -68,7 +68,7 @@ def polish(
         weight_decay: What it was trained with; above 0, or the minimum may lie at infinity.
         loss: Per-node loss it was trained with.
         forward: How to call it.
-        evaluations: At most so many gradients.
+        evaluations: At most so many gradients; 600 by default.
         examine: Whether to train another one from a new start, by full-batch Adam and a polish, to know whether the
             minimum is one (``prepared.agreement``). Where weights cannot be drawn anew that stays unknown.
         progress: Called with (evaluations done, evaluations).
@@ -78,7 +78,9 @@ def polish(
     decay = as_weight_decay(weight_decay, model)
     objective = checked_objective(own, data, decay, loss, forward)
     refuse_no_decay(objective)
-    report = polish_objective(objective, evaluations=evaluations, progress=progress)
+    report = polish_objective(
+        objective, evaluations=TUNING.polish.evaluations if evaluations is None else evaluations, progress=progress
+    )
     prepared = prepare_objective(objective, flatten(own))
     same = _agreement(objective, prepared) if examine else None
     prepared = replace(prepared, agreement=None if same is None else same.value)
