@@ -29,7 +29,7 @@ def make_report(folder: Path) -> Path:
     """Train, forget and audit."""
     data = uw.load("cora", seed=0)
     model = uw.models.GCN(data.num_features, data.num_classes)
-    before = uw.train(model, data, seed=0)
+    before = uw.train(model, data, seed=0, epochs=100)
     after = before.forget(uw.draw("nodes:0.1", data, seed=0), "gif")
     found = uw.audit(before, after, jobs=os.cpu_count() or 1)
     print(found)

@@ -69,7 +69,9 @@ def measure() -> Costs:
     request = uw.draw(FORGET, data)
     costs: Costs = {}
     for way, decay in (("ordinary", 1e-4), ("forgettable", 1e-2)):
-        run = uw.train(_model(data), data, weight_decay=decay, forgettable=way == "forgettable")
+        run = uw.train(
+            _model(data), data, epochs=100, weight_decay=decay, forgettable=way == "forgettable", examine=False
+        )
         ready = uw.prepare(run.model, data, weight_decay=decay)
         forget = partial(_forget, run, request)
         costs[f"request, {way}, prepared"] = _counted(partial(forget, prepared=ready))

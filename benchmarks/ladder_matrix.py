@@ -101,6 +101,8 @@ def measure(task: Task) -> tuple[Task, list[Document], Document]:
         model,
         data,
         seed=task.seed,
+        epochs=100,
+        examine=False,
         weight_decay=task.decay,
         forgettable=forgettable,
         checkpoints=sorted({*TUNING.ladder.shares, *REPLAYS}),

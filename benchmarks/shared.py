@@ -22,6 +22,9 @@ DATA = ("cora", "citeseer", "pubmed")
 MODELS = ("gcn", "gat", "sgc", "gin")
 REQUESTS = ("edges:0.05", "nodes:0.1", "features:0.1", "flipped:0.2")
 WAYS = ("ordinary", "forgettable")
+EPOCHS = 100
+"""Of a training, as in the paper."""
+
 DECAYS = {"ordinary": 1e-4, "forgettable": 1e-2}
 """Weight decay of each way of training, where validation does not choose it."""
 
@@ -124,7 +127,7 @@ def cell_of(document: Document) -> Cell:
 def compared(cell: tuple[str, ...], **options: Any) -> Document:
     """A cell as ``unweave compare`` measures it."""
     way, data, model, forget = cell
-    found = uw.compare(data, model, forget, forgettable=way == "forgettable", **options)
+    found = uw.compare(data, model, forget, forgettable=way == "forgettable", **{"epochs": EPOCHS} | options)
     document: Document = rounded(found.to_dict())
     return document
 
@@ -133,7 +136,8 @@ def trained(model: str, data: Data, way: str, **options: Any) -> uw.Run:
     """A built-in model, trained in one of the two ways where its graph is."""
     forgettable = way == "forgettable"
     module = build(model, data.num_features, int(data.num_classes), forgettable=forgettable).to(data.x.device)
-    return uw.train(module, data, forgettable=forgettable, **{"weight_decay": DECAYS[way]} | options)
+    usual = {"weight_decay": DECAYS[way], "epochs": EPOCHS, "examine": False}
+    return uw.train(module, data, forgettable=forgettable, **usual | options)
 
 
 class Gap:

@@ -28,7 +28,7 @@ class TestGradientStep(MethodContract):
     method = "gradient-step"
 
 
-result = uw.compare("demo", "sgc", "edges:0.05", methods=["gradient-step", "gif"], seeds=2)
+result = uw.compare("demo", "gcn", "edges:0.05", methods=["gradient-step", "gif"], seeds=2)
 for row in result.rows:
     print(f"{row['method']:<22} gap closed {row['gap_closed_mean']:+.2f}   F1 {row['f1_mean']:.3f}")
 assert result.row("gradient-step")["failures"] == 0

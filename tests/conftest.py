@@ -1,6 +1,7 @@
 """What the tests share: the real graphs where they are at hand, and a strict torch."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core that is busy does no harm
@@ -8,10 +9,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core th
 import pytest
 import torch
 
+from unweave._core.tuning import TUNING
 from unweave.training import agreement, fit
 
 torch.set_num_threads(1)
 fit.agreement_of = lambda *_, **__: None  # see the fixture examined
+object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=300))  # which is enough on small graphs
+object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
 
 @pytest.fixture

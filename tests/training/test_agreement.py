@@ -1,5 +1,7 @@
 """Whether every training would have ended at the same function."""
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +14,12 @@ from unweave.objective.objective import Objective
 from unweave.objective.scores import gap, log_probabilities
 from unweave.training.agreement import Agreement, in_words
 from unweave.training.fit import _decays
+
+
+@pytest.fixture(autouse=True)
+def _short() -> Iterator[None]:
+    with tuned(polish={"evaluations": 120}):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -56,5 +56,6 @@ def test_without_validation_it_is_a_hundred_epochs(what: str) -> None:
 def test_a_regression_ends_by_its_loss() -> None:
     data = small_graph()
     data.y = data.x[:, :1] * 2
-    run = uw.train(uw.models.GCN(8, 1, hidden=8), data, loss=uw.losses.squared_error)
+    with tuned(ending={"most": 1000}):
+        run = uw.train(uw.models.GCN(8, 1, hidden=8), data, loss=uw.losses.squared_error)
     assert run.metrics["training_ended"] == 1
