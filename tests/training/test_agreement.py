@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
+from typer.testing import CliRunner
 
 import unweave as uw
 from unweave._core.tuning import TUNING, tuned
+from unweave.cli.app import app
 from unweave.objective.objective import Objective
 from unweave.objective.scores import gap, log_probabilities
 from unweave.training.agreement import Agreement, in_words
@@ -57,6 +59,8 @@ def test_it_stands_in_the_run_and_in_every_receipt(data: Data, tmp_path: object)
     again = uw.Run.open(f"{tmp_path}/run")
     assert again.prepared is not None
     assert again.prepared.agreement == run.metrics["agreement"]
+    shown = CliRunner().invoke(app, ["show", f"{tmp_path}/run"]).stdout
+    assert "another training would give the same model" in shown
     after = again.forget(uw.draw("edges:0.02", data)).forget(uw.Request(labels=[int(data.train_mask.nonzero()[0])]))
     for receipt in after.receipts:
         assert receipt.details["agreement"] == run.metrics["agreement"]

@@ -28,6 +28,7 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
     from unweave.methods.ladder.debt import age_of
     from unweave.receipt.words import in_time
     from unweave.run.peek import peek
+    from unweave.training.agreement import in_words
 
     found = peek(run)
     known = found.calibration
@@ -57,6 +58,9 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
         passed = found.prepared.age
         old = f", {passed} {'request' if passed == 1 else 'requests'} ago" if passed else ""
         say(f"{'Prepared':<11}{found.prepared.curvature.values.numel()} eigenpairs of the curvature{old}")
+        same = found.prepared.agreement
+        if same is not None:
+            say(f"{'Agreement':<11}{same:.3f}: {in_words(same)}")
     if found.checkpoints:
         epochs = None if found.recipe is None else found.recipe.epochs
         say(f"{'Kept':<11}checkpoints: {describe_checkpoints(found.checkpoints, epochs)}")
