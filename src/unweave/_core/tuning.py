@@ -141,7 +141,7 @@ class Step:
     """Share of the whole fall of the objective below which eight more gradients do not pay."""
 
     usual: int = 20
-    """How many it takes as a rule, to plan by: 5 to 20 on graphs of 2,000 to 100,000 nodes; on WordNet 103 to 121."""
+    """How many it takes as a rule, to plan by: 5 to 20 in 21 of 33 measured requests; on WordNet up to 121."""
 
     small_steps: int = 4
     """Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over

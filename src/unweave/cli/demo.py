@@ -25,7 +25,7 @@ LEGEND = (
 
 FORMS = {"f1": "{:.3f}", "gap_closed": "{:+.2f}"}
 
-DECAY = 1e-3
+DECAY = 3e-3
 """Of the model that can forget: what validation chooses there."""
 
 NEXT = (

@@ -45,8 +45,9 @@ def width(nodes: int) -> int:
     """Hidden units of a model that is to have one minimum, for so many training nodes.
 
     L2 on both factors of a product is a nuclear norm on the product, and a factorised problem of n conditions has no
-    minimum but the best ones from about √(2n) columns on (Burer and Monteiro, 2005; Pataki, 1998). The next power of
-    two above √n served on every graph that was tried, and 64 units of PubMed's 17,745 nodes did not.
+    minimum but the best ones from about √(2n) columns on (Burer and Monteiro, 2005; Pataki, 1998). That is a
+    reason for a size, no proof: depth and hubs leave more minima (``benchmarks/results/wide``). On PubMed, whose 15,971
+    training nodes ask for 128, seeds agreed with 256 units where with 64 they did not.
     """
     return min(512, max(64, 1 << math.ceil(math.log2(max(nodes, 1)) / 2)))
 

@@ -23,7 +23,7 @@ class GAT(Stack):
 
     Attention makes a network with many minima: which neighbours a head listens to is settled early, by chance. With a
     temperature, attention must be paid for: for the same weight decay it stays nearer to uniform. Attention that comes
-    from the features alone has nothing to settle: with it a wide network has one minimum.
+    from the features alone has nothing to settle, so that wide networks nearly always end at the same function.
 
     Args:
         in_channels: Features of a node.
@@ -67,9 +67,9 @@ class GAT(Stack):
             return _convolution(size, hidden, heads, temperature, given=place == "first")
 
         super().__init__(
-            convolution,
             in_channels,
             out_channels,
+            convolution=convolution,
             hidden=hidden * heads,
             layers=layers,
             dropout=dropout,

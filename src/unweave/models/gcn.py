@@ -10,46 +10,6 @@ from unweave.models.structure import bare, normalised, project, serves
 __all__ = ["GCN", "SparseGCNConv"]
 
 
-class GCN(Stack):
-    """Two graph convolutions or more, 16 hidden units, ReLU and dropout between them.
-
-    Args:
-        in_channels: Features of a node.
-        out_channels: Classes.
-        hidden: Hidden units.
-        dropout: Probability, in training only.
-        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
-        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
-        unit: Take every node's features at length 1.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        hidden: int = 16,
-        dropout: float = 0.5,
-        activation: str = "relu",
-        layers: int = 2,
-        unit: bool = False,
-    ) -> None:
-        super().__init__(
-            lambda size, width, place: SparseGCNConv(size, width, given=place == "first"),
-            in_channels,
-            out_channels,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            activation=activation,
-            unit=unit,
-        )
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Logits, ``[nodes, classes]``."""
-        return self.through(x, edge_index, edge_weight)
-
-
 class SparseGCNConv(GCNConv):  # type: ignore[misc]
     """PyG's layer on sparse matrices that are remembered with the graph: Â (X Wᵀ) + b.
 
@@ -76,3 +36,16 @@ class SparseGCNConv(GCNConv):  # type: ignore[misc]
             return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
         matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
         return matmul(matrix, project(x, self.lin.weight, given=self.given)) + self.bias  # type: ignore[no-any-return]
+
+
+class GCN(Stack):
+    """Two graph convolutions or more, 16 hidden units, ReLU and dropout between them.
+
+    The arguments are those of :class:`~unweave.models.stack.Stack`.
+    """
+
+    layer = SparseGCNConv
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Logits, ``[nodes, classes]``."""
+        return self.through(x, edge_index, edge_weight)

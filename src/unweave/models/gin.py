@@ -59,9 +59,9 @@ class GIN(Stack):
             return SparseGINConv(whole, aggregation, given=place == "first")
 
         super().__init__(
-            convolution,
             in_channels,
             out_channels,
+            convolution=convolution,
             hidden=hidden,
             layers=layers,
             dropout=dropout,

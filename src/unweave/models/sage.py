@@ -10,46 +10,6 @@ from unweave.models.structure import adjacency, bare, project, serves
 __all__ = ["SAGE", "SparseSAGEConv"]
 
 
-class SAGE(Stack):
-    """Layers of a node's own features beside the mean of its neighbours', an activation and dropout between them.
-
-    Args:
-        in_channels: Features of a node.
-        out_channels: Classes.
-        hidden: Hidden units.
-        dropout: Probability, in training only.
-        activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
-        layers: Layers; from the third on each has a read-out of its own (:class:`~unweave.models.stack.Stack`).
-        unit: Take every node's features at length 1.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        *,
-        hidden: int = 16,
-        dropout: float = 0.5,
-        activation: str = "relu",
-        layers: int = 2,
-        unit: bool = False,
-    ) -> None:
-        super().__init__(
-            lambda size, width, place: SparseSAGEConv(size, width, given=place == "first"),
-            in_channels,
-            out_channels,
-            hidden=hidden,
-            layers=layers,
-            dropout=dropout,
-            activation=activation,
-            unit=unit,
-        )
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Logits, ``[nodes, classes]``."""
-        return self.through(x, edge_index)
-
-
 class SparseSAGEConv(SAGEConv):  # type: ignore[misc]
     """PyG's layer on a sparse matrix that is remembered with the graph: D⁻¹A (X W₁ᵀ) + b + X W₂ᵀ.
 
@@ -72,3 +32,16 @@ class SparseSAGEConv(SAGEConv):  # type: ignore[misc]
         matrix = adjacency(edge_index, x.size(0), x.dtype, True)
         around = matmul(matrix, project(x, self.lin_l.weight, given=self.given)) + self.lin_l.bias
         return around + project(x, self.lin_r.weight, given=self.given)  # type: ignore[no-any-return]
+
+
+class SAGE(Stack):
+    """Layers of a node's own features beside the mean of its neighbours', an activation and dropout between them.
+
+    The arguments are those of :class:`~unweave.models.stack.Stack`.
+    """
+
+    layer = SparseSAGEConv
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits, ``[nodes, classes]``."""
+        return self.through(x, edge_index)

@@ -1,7 +1,7 @@
 """Graph convolutions one after the other, each hidden layer with its own way to the output."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -24,31 +24,35 @@ class Stack(nn.Module):
     That is why a third layer is not simply put between the two.
 
     Args:
-        convolution: A layer of so many inputs and outputs, at its place.
         in_channels: Features of a node.
         out_channels: Classes.
         hidden: Hidden units.
-        layers: Layers, at least 2.
         dropout: Probability, in training only.
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
+        layers: Layers, at least 2.
         unit: Take every node's features at length 1. Weight decay then means the same on every graph.
+        convolution: A layer of so many inputs and outputs, at its place; by default the model's own.
         other: What else the model's config has.
     """
 
+    layer: ClassVar[Callable[..., MessagePassing]]
+    """The layer of a model that is built of one kind: of so many inputs and outputs, and ``given``."""
+
     def __init__(
         self,
-        convolution: Callable[[int, int, Place], MessagePassing],
         in_channels: int,
         out_channels: int,
         *,
-        hidden: int,
-        layers: int,
-        dropout: float,
-        activation: str,
-        unit: bool,
+        hidden: int = 16,
+        dropout: float = 0.5,
+        activation: str = "relu",
+        layers: int = 2,
+        unit: bool = False,
+        convolution: Callable[[int, int, Place], MessagePassing] | None = None,
         **other: Any,
     ) -> None:
         super().__init__()
+        convolution = convolution or self._usual
         if layers < 2 or hidden < 1:
             raise ModelError(f"a model needs at least 2 layers and 1 hidden unit, got {layers} and {hidden}")
         self.config = {
@@ -66,6 +70,9 @@ class Stack(nn.Module):
         self.deeper = nn.ModuleList(convolution(hidden, hidden, "between") for _ in range(layers - 2))
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
+
+    def _usual(self, size: int, width: int, place: Place) -> MessagePassing:
+        return type(self).layer(size, width, given=place == "first")
 
     def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
         """Logits, ``[nodes, classes]``; ``graph`` is what every layer is given beside its inputs."""

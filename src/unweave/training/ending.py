@@ -53,23 +53,22 @@ def train_until_enough(
     rules = TUNING.ending
     known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
     state: Checkpoint | None = None
-    best, kept = (-1.0, math.inf), None
-    while state is None or state.epoch < rules.most:
+    best, kept, enough = (-1.0, math.inf), None, False
+    while not enough and (state is None or state.epoch < rules.most):
         state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
         now = _quality(model, data, known, loss, forward)
         if kept is None or _better(now, best):
             best, kept = now, state
         if progress is not None:
             progress(state.epoch, rules.most)
-        if state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2):
-            break
+        enough = state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
     assert state is not None
     assert kept is not None
     with torch.no_grad():
         for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
             tensor.copy_(kept.model[name])
     model.eval()
-    return Ended(kept.epoch, state.epoch, state.epoch - kept.epoch >= rules.patience)
+    return Ended(kept.epoch, state.epoch, enough)
 
 
 def _quality(model: nn.Module, data: Data, known: torch.Tensor, loss: Loss, forward: Forward) -> tuple[float, float]:

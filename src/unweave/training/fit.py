@@ -90,13 +90,7 @@ def train_model(
     first = FIRST_PHASE if epochs is None else epochs
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
-        return _certify(
-            model,
-            data,
-            Recipe(seed, first, lr, chosen, certify=certify),
-            loss,
-            forward,
-        )
+        return _certify(model, data, Recipe(seed, first, lr, chosen, certify=certify), loss, forward)
     if forgettable:
         recipe = Recipe(seed, first, lr, 0.0 if weight_decay is None else weight_decay, True)
         if weight_decay is not None:
@@ -130,7 +124,7 @@ def _fit(
     objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
     tell = None if progress is None else lambda done, _: progress(done, recipe.epochs)
     states = descend(objective, shares=shares, progress=tell, **_how(recipe))
-    kept = traced(states, objective) if walkable(model) and not recipe.forgettable else tuple(states)
+    kept = traced(states, objective) if walkable(model) else tuple(states)
     metrics = score(model, data, loss, forward) | {"train_seconds": meter.seconds["train"]}
     return Trained(model, recipe, metrics, checkpoints=kept)
 
