@@ -14,7 +14,9 @@ from unweave.training import agreement, fit
 
 torch.set_num_threads(1)
 fit.agreement_of = lambda *_, **__: None  # see the fixture examined
-object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=300))  # which is enough on small graphs
+object.__setattr__(
+    TUNING, "polish", replace(TUNING.polish, evaluations=300, usual=300)
+)  # which is enough on small graphs
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
 

@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.training.test_checkpoints import MODELS, builtin
-from unweave._core.tuning import TUNING
 from unweave.graph.removal import remove
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
@@ -60,7 +59,7 @@ def test_forgettable_models_are_polished_again() -> None:
     with seeded(99, run.data.x.device):
         trainer(model, part.data, run.checkpoints[0], EPOCHS)
     objective = Objective(model, part.data, cross_entropy, trainer.decay, call, trainer.meter)
-    spent = polish_objective(objective, evaluations=TUNING.polish.evaluations)
+    spent = polish_objective(objective)
     assert same(part.model, model)
     receipt, nothing = part.receipts[-1], run.forget(request, "none").receipts[-1]
     assert receipt.details["polished"]

@@ -16,7 +16,6 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.sealing import reseal
 from unweave._core.cost import Meter
-from unweave._core.tuning import TUNING
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
@@ -78,9 +77,7 @@ def test_a_forgettable_model_ends_at_the_same_minimum() -> None:
     trainer = builtin(model, run.recipe)
     with seeded(99, data.x.device):
         trainer(model, data, run.checkpoints[0], 30)
-    polish_objective(
-        Objective(model, data, cross_entropy, trainer.decay, call, trainer.meter), evaluations=TUNING.polish.evaluations
-    )
+    polish_objective(Objective(model, data, cross_entropy, trainer.decay, call, trainer.meter))
     assert torch.equal(flatten(model), flatten(run.model))
 
 

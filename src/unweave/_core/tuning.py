@@ -269,8 +269,15 @@ class Ending:
 class Polish:
     """Training to a minimum (:mod:`unweave.training.polish`)."""
 
-    evaluations: int = 600
-    """Gradients that a polish may take. On graphs of 3,000 to 118,000 nodes wide models took 51 to 300 and more."""
+    evaluations: int = 2400
+    """Gradients that a polish may take."""
+
+    pays: float = 0.003
+    """Share of what following a typical deletion lowers the objective by: the least that ``refresh`` more gradients
+    must lower it by, or the polish has ended. What another seed's polish is away is then a few of these shares."""
+
+    usual: int = 600
+    """Gradients that one takes as a rule, to plan by."""
 
     choosing: int = 60
     """Gradients of the polishes by which the weight decay is chosen."""

@@ -98,7 +98,7 @@ class Replay(Method):
             else:
                 details["lr"] = self.lr
                 if self.forgettable:
-                    spent = polish_objective(problem.remaining.of(model), evaluations=TUNING.polish.evaluations)
+                    spent = polish_objective(problem.remaining.of(model))
                     details |= {"polished": True, "evaluations": spent["evaluations"]}
         if is_traced(known):  # from the state it began at, training was pulled on by the remaining graph
             kept = (*kept[:-1], *traced(kept[-1:], problem.remaining))
@@ -127,7 +127,7 @@ class Replay(Method):
         """Two for each epoch done again, each state whose pull is new, and each gradient of a polish."""
         at, known = self._at(), in_order(self.checkpoints)
         made = sum(state.epoch >= at for state in known) if is_traced(known) else 0
-        return 2 * (self._until - at + made + (TUNING.polish.evaluations if self._polishes else 0))
+        return 2 * (self._until - at + made + (TUNING.polish.usual if self._polishes else 0))
 
     def expect(self, problem: Problem) -> Expected:
         """Two passes for each epoch done again, and a polish where there was one."""
@@ -138,7 +138,7 @@ class Replay(Method):
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
                 self._trainer(problem, model)(model, problem.removal.data, start, at)
         polishes = self._polishes
-        passes = self.passes - (2 * TUNING.polish.evaluations if polishes else 0)  # how many it takes is not known
+        passes = self.passes - (2 * TUNING.polish.usual if polishes else 0)  # how many it takes is not known
         return Expected(
             f"train the last {epochs - at} of {epochs} epochs again, from epoch {at}"
             + (", then to a minimum" if polishes else ""),

@@ -109,7 +109,7 @@ class Retrace(Replay):
         known = in_order(self.checkpoints)
         ends = [0 if start is None else start.epoch for start in self._ends(known)]
         stations = _spread([state for state in known if ends[0] <= state.epoch <= ends[1]], self.steps)
-        polish = TUNING.polish.evaluations if self._polishes else 0
+        polish = TUNING.polish.usual if self._polishes else 0
         return 2 * (len(stations) - 1 + self._until - ends[1] + polish)
 
     def _ends(self, known: tuple[Checkpoint, ...]) -> list[Checkpoint | None]:

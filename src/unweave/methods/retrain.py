@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
 from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
@@ -102,7 +101,7 @@ class Retrain(Method):
             fit(model, here, lr=self.lr, epochs=self.epochs)
         details: dict[str, Any] = {"epochs": self.epochs, "lr": self.lr}
         if self.forgettable:
-            spent = polish_objective(here.of(model), evaluations=TUNING.polish.evaluations)
+            spent = polish_objective(here.of(model))
             details |= {"polished": True, "evaluations": spent["evaluations"]}
         return details, made
 

@@ -12,13 +12,11 @@ from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import minimise
-from unweave.errors import RequestError
-from unweave.graph.draw import draw
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
-from unweave.training.minimum import polish_objective
+from unweave.training.minimum import polish_objective, without_some
 
 __all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "descend", "in_words"]
 
@@ -98,9 +96,9 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
         Meter(objective.meter.device),
     )
     descend(other, seed=seed, epochs=epochs, lr=lr)
-    polish_objective(other, evaluations=TUNING.polish.evaluations)
+    polish_objective(other)
     theta = flatten(objective.model)
-    remaining = _without_some(objective)
+    remaining = without_some(objective)
     if remaining is None:
         return None
     value, gradient = remaining.evaluate(theta)
@@ -118,16 +116,6 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
         found = objective.outputs(theta), other.outputs(flatten(other.model))
         changed = remaining.outputs(new), remaining.outputs(theta)
     return Agreement(_distance(*found, classes=classes), _distance(*changed, classes=classes))
-
-
-def _without_some(objective: Objective) -> Objective | None:
-    """The objective after a typical deletion."""
-    for what in ("edges", "nodes"):
-        try:
-            return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data))
-        except RequestError:  # there are none, or too few to draw one
-            continue
-    return None
 
 
 def _distance(one: Tensor, other: Tensor, *, classes: bool) -> float:

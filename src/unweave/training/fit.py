@@ -179,7 +179,7 @@ def _fit_to_minimum(
     before = score(copy.deepcopy(model), data, loss, forward)
     tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
     with meter.phase("polish"):
-        report = polish_objective(objective, evaluations=most, progress=tell)
+        report = polish_objective(objective, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
     same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if examine else None
     prepared = replace(prepared, agreement=None if same is None else same.value)

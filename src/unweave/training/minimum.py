@@ -2,17 +2,20 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import rank_for
 from unweave.curvature.products import GaussNewton
-from unweave.curvature.solvers import krylov, minimise, random_like
-from unweave.errors import ModelError
+from unweave.curvature.solvers import LowRank, krylov, minimise, random_like
+from unweave.errors import ModelError, RequestError
+from unweave.graph.draw import draw
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.running_stats import refresh
 from unweave.training.adam import Progress
 
-__all__ = ["polish_objective", "refuse_no_decay"]
+__all__ = ["polish_objective", "refuse_no_decay", "without_some"]
 
 
 def refuse_no_decay(objective: Objective) -> None:
@@ -21,10 +24,18 @@ def refuse_no_decay(objective: Objective) -> None:
         raise ModelError("a model can be brought to a minimum only with weight_decay above 0; train it with some")
 
 
-def polish_objective(objective: Objective, *, evaluations: int, progress: Progress | None = None) -> dict[str, Any]:
+def polish_objective(
+    objective: Objective, *, evaluations: int | None = None, progress: Progress | None = None
+) -> dict[str, Any]:
     """Minimise an objective in place, from the parameters its module holds; returns what was reached and spent.
 
     Running statistics follow the parameters: they are taken anew whenever the curvature is.
+
+    Args:
+        objective: With the module.
+        evaluations: So many gradients; by default as many as lower the objective by something beside what following a
+            typical deletion does.
+        progress: Called with (gradients done, gradients at most).
     """
     passes = objective.meter.passes
     refresh(objective.model.eval(), objective.data, objective.forward)
@@ -34,8 +45,10 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
     objective.record(theta)
     tolerance = TUNING.polish.tolerance * first
     spent, products, rank = 0, 0, rank_for(objective)
+    most = TUNING.polish.evaluations if evaluations is None else evaluations
+    some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
-    while spent < evaluations and float(gradient.norm()) > tolerance:
+    while spent < most and float(gradient.norm()) > tolerance:
         operator = GaussNewton(objective.at(theta))
         operator.record()
         space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
@@ -47,7 +60,7 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
             value,
             gradient,
             curvature.solve,
-            evaluations=min(TUNING.polish.refresh, evaluations - spent),
+            evaluations=min(TUNING.polish.refresh, most - spent),
             tolerance=tolerance,
         )
         spent += found.evaluations
@@ -55,10 +68,13 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
         refresh(objective.model, objective.data, objective.forward)
         met = found.smallest_curvature
         smallest = met if smallest is None else smallest if met is None else min(smallest, met)
+        was = value
         value, gradient = objective.evaluate(theta)
         if progress is not None:
-            progress(spent, evaluations)
+            progress(spent, most)
         if not found.steps:
+            break
+        if some is not None and was - value <= TUNING.polish.pays * _effect(some, theta, gradient, curvature):
             break
     return {
         "gradient_norm": float(gradient.norm()),
@@ -70,3 +86,19 @@ def polish_objective(objective: Objective, *, evaluations: int, progress: Progre
         "products": products,
         "passes": objective.meter.passes - passes,
     }
+
+
+def without_some(objective: Objective) -> Objective | None:
+    """The objective after a typical deletion; ``None`` where nothing can be deleted."""
+    for what in ("edges", "nodes"):
+        try:
+            return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data))
+        except RequestError:  # there are none, or too few to draw one
+            continue
+    return None
+
+
+def _effect(remaining: Objective, theta: Tensor, gradient: Tensor, curvature: LowRank) -> float:
+    """By how much following a deletion lowers the objective that remains, by a quadratic model of it."""
+    pull = remaining.evaluate(theta)[1] - gradient
+    return float(pull @ curvature.solve(pull)) / 2

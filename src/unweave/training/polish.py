@@ -68,19 +68,17 @@ def polish(
         weight_decay: What it was trained with; above 0, or the minimum may lie at infinity.
         loss: Per-node loss it was trained with.
         forward: How to call it.
-        evaluations: At most so many gradients; 600 by default.
+        evaluations: At most so many gradients; by default as many as pay.
         examine: Whether to train another one from a new start, by full-batch Adam and a polish, to know whether the
             minimum is one (``prepared.agreement``). Where weights cannot be drawn anew that stays unknown.
-        progress: Called with (evaluations done, evaluations).
+        progress: Called with (gradients done, gradients at most).
     """
     own = copy.deepcopy(model)
     loss = as_loss(loss)
     decay = as_weight_decay(weight_decay, model)
     objective = checked_objective(own, data, decay, loss, forward)
     refuse_no_decay(objective)
-    report = polish_objective(
-        objective, evaluations=TUNING.polish.evaluations if evaluations is None else evaluations, progress=progress
-    )
+    report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
     same = _agreement(objective, prepared) if examine else None
     prepared = replace(prepared, agreement=None if same is None else same.value)

@@ -97,7 +97,7 @@ class Kept:
         passes = self.way(rung).method.passes
         if passes is None:
             return None
-        whole = 2 * (self.recipe.epochs + (TUNING.polish.evaluations if self.recipe.forgettable else 0))
+        whole = 2 * (self.recipe.epochs + (TUNING.polish.usual if self.recipe.forgettable else 0))
         return float((POSING if self.prepared is None else POSING_PREPARED) + passes) / whole
 
 
