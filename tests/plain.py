@@ -6,7 +6,7 @@ from typing import Any, Optional
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, GraphConv, Linear, SAGEConv
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, GraphConv, Linear, SAGEConv, SimpleConv
 from torch_geometric.typing import OptTensor
 from torch_geometric.utils import softmax
 
@@ -67,7 +67,7 @@ class SIGN(nn.Module):
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.last = Linear(hidden, out_channels)
         self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
-        self.step = APPNP(K=1, alpha=0.0)
+        self.step = SimpleConv("mean")
 
     def reset_parameters(self) -> None:
         for layer in (*self.distances, self.last):

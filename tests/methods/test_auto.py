@@ -275,6 +275,14 @@ def test_at_a_minimum_gif_is_believed_and_its_gradient_checked(
     assert [t["rung"] for t in receipt.ladder["tried"]] == ["gif", "gif(steps=40)", "retrain"]
 
 
+def test_a_minimum_that_seeds_do_not_agree_on_promises_no_more_than_they_do(minimum: uw.Run) -> None:
+    request = uw.draw("edges:0.05", minimum.data)
+    assert isinstance(minimum.prepared, Prepared)
+    for agreement, rung in ((0.95, "gif"), (0.8, "retrain"), (None, "gif")):
+        run = minimum.replace(prepared=replace(minimum.prepared, agreement=agreement))
+        assert run.forget(request, "auto", at_least=0.9).receipts[-1].details["rung"] == rung
+
+
 def test_it_works_without_a_run(minimum: uw.Run) -> None:
     ready = minimum.calibrate(9)
     assert isinstance(ready.prepared, Prepared)

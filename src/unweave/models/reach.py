@@ -20,6 +20,7 @@ from unweave.models.gin import SparseGINConv
 from unweave.models.sage import SparseSAGEConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
+from unweave.models.sign import SparseMeanConv
 
 __all__ = ["Reach", "describe", "find_reach"]
 
@@ -63,10 +64,12 @@ _ONE_STEP_PLAIN = (
     pyg.NNConv,
     pyg.ResGatedGraphConv,
     pyg.SAGEConv,
+    pyg.SimpleConv,
     pyg.TransformerConv,
     AlikeConv,
     SparseGATConv,
     SparseGINConv,
+    SparseMeanConv,
     SparseSAGEConv,
     TemperedGATConv,
 )

@@ -3,18 +3,37 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import Linear
+from torch_geometric.nn import Linear, MessagePassing, SimpleConv
 
+from unweave._core.sparse import matmul
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
-from unweave.models.sgc import SparseAPPNP
-from unweave.models.structure import bare, entering, project
+from unweave.models.structure import adjacency, bare, entering, project, serves
 
-__all__ = ["SIGN"]
+__all__ = ["SIGN", "SparseMeanConv"]
+
+
+class SparseMeanConv(SimpleConv):  # type: ignore[misc]
+    """PyG's mean over the neighbours, on a sparse matrix that is remembered with the graph: D⁻¹A X."""
+
+    propagate = MessagePassing.propagate  # explainers need it as it is, not as compiled for another layer
+
+    def __init__(self) -> None:
+        super().__init__("mean")
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """The layer's outputs, of the shape of x."""
+        if self.aggr != "mean" or self.combine_root or not serves(self, x, edge_index, edge_weight):
+            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+        return matmul(adjacency(edge_index, x.size(0), x.dtype, True, edge_weight), x)
 
 
 class SIGN(nn.Module):
-    """σ(Σₖ Âᵏ X Wₖ + b) V + c: every distance has its own weights, and there is one hidden layer.
+    """σ(Σₖ Pᵏ X Wₖ + b) V + c with P = D⁻¹A: every distance has its own weights, and there is one hidden layer.
+
+    P is the mean over the neighbours. On WordNet (decay 1e-4, 5 % of the edges) GCN's Â in its place gave an F1 of
+    0.818 instead of 0.854, and what another seed closed of the gap was 0.80 instead of 0.97: a mean keeps a node apart
+    from its neighbours and does not grow with the degree of a hub.
 
     X Wₖ is taken first and the sum by Horner's rule, so that messages are as wide as the hidden layer, and each step of
     propagation is taken once.
@@ -55,7 +74,7 @@ class SIGN(nn.Module):
         self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.last = Linear(hidden, out_channels)
-        self.step = SparseAPPNP(1)
+        self.step = SparseMeanConv()
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def reset_parameters(self) -> None:

@@ -205,13 +205,16 @@ def looped(edge_index: Tensor, nodes: int) -> Looped | None:
 
 
 @remembered_lightly
-def adjacency(edge_index: Tensor, nodes: int, dtype: torch.dtype, mean: bool) -> Matrix:
-    """A, or D⁻¹A for the mean over the edges into a node."""
+def adjacency(
+    edge_index: Tensor, nodes: int, dtype: torch.dtype, mean: bool, edge_weight: Tensor | None = None
+) -> Matrix:
+    """A, or D⁻¹A for the mean over the edges into a node; as in PyG, weights do not count in D."""
     with eagerly():
         refuse_unknown(edge_index, nodes)
         source, target = edge_index
         counts = degree(target, nodes, dtype=dtype)
         values = 1 / counts[target] if mean else torch.ones_like(target, dtype=dtype)
+        values = values if edge_weight is None else values * edge_weight
         return Matrix.of(target, source, values, (nodes, nodes))
 
 

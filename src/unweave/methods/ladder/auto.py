@@ -37,8 +37,9 @@ class Auto(Method):
     best one within it is used, by measured cost; with a wish the cheapest that is believed to reach it, then the next
     where it failed or where its own evidence speaks against it. What was tried and given up counts in the cost. What a
     rung closes and costs is taken from the calibration; without one, costs are counted in passes, how near the answer
-    comes is not known, and a wish leads to ``gif`` at a minimum and to retraining elsewhere. At a minimum a wish is
-    fulfilled as well where less is left than two minimisations of one objective differ by.
+    comes is not known, and a wish leads to ``gif`` at a minimum that other seeds agree on as well as is wished, and to
+    retraining elsewhere. At a minimum a wish is fulfilled as well where less is left than two minimisations of one
+    objective differ by.
 
     Attributes:
         budget: At most this share of a retraining, as ``0.05`` or ``"5%"``. A fifth where neither is given.

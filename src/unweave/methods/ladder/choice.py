@@ -121,7 +121,7 @@ def plan_of(
             f"{first.cost:.1%}{_advice(kept)}"
         )
     if wish is not None:
-        enough = _enough(within, wish, measured=measured, at_minimum=kept.at_minimum)
+        enough = _enough(within, wish, measured=measured, promised=kept.promised)
         if enough:
             return enough, False
         if budget is None:
@@ -137,11 +137,11 @@ def plan_of(
     return sorted(affordable, key=lambda choice: _preference(choice.rung, kept.at_minimum)), wish is not None
 
 
-def _enough(within: list[Choice], wish: float, *, measured: bool, at_minimum: bool) -> list[Choice]:
+def _enough(within: list[Choice], wish: float, *, measured: bool, promised: float) -> list[Choice]:
     """The rungs that are believed to fulfil a wish, cheapest first."""
     if measured:
         return [choice for choice in within if choice.fulfils(wish)]
-    sure = (GIF, longest(), RETRAIN) if at_minimum else (RETRAIN,)
+    sure = (GIF, longest(), RETRAIN) if wish <= promised else (RETRAIN,)
     return [choice for choice in within if choice.rung in sure]
 
 

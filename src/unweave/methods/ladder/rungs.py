@@ -72,6 +72,14 @@ class Kept:
             return self.prepared.at_minimum
         return self.recipe is not None and self.recipe.forgettable
 
+    @property
+    def promised(self) -> float:
+        """The gap closed that a restart may promise where nothing was measured: no more than another seed closes."""
+        if not self.at_minimum:
+            return 0.0
+        known = None if self.prepared is None else self.prepared.agreement
+        return 1.0 if known is None else known
+
     def way(self, rung: Rung, known: Calibration | None = None) -> Way:
         """A rung as a method. What calibration raised the damping by is for influence steps alone."""
         ready = self.prepared
