@@ -9,7 +9,7 @@
 import argparse
 from pathlib import Path
 
-from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed, wide
+from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed, wide, wide_stream
 from shared import RESULTS
 
 PAGES = {
@@ -22,6 +22,7 @@ PAGES = {
     "soak": soak.PAGE,
     "speed": speed.PAGE,
     "wide": wide.PAGE,
+    "wide_stream": wide_stream.PAGE,
 }
 
 

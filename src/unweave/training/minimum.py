@@ -6,7 +6,7 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import rank_for
-from unweave.curvature.products import GaussNewton
+from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, krylov, minimise, random_like
 from unweave.errors import ModelError, RequestError
 from unweave.graph.draw import draw
@@ -44,15 +44,15 @@ def polish_objective(
     before, first = value, float(gradient.norm())
     objective.record(theta)
     tolerance = TUNING.polish.tolerance * first
-    spent, products, rank = 0, 0, rank_for(objective)
+    spent, multiplied, rank = 0, 0, rank_for(objective)
     most = TUNING.polish.evaluations if evaluations is None else evaluations
     some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
     while spent < most and float(gradient.norm()) > tolerance:
-        operator = GaussNewton(objective.at(theta))
+        operator = products("gauss-newton", objective.at(theta))
         operator.record()
         space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
-        curvature, products = space.low_rank(rank), products + space.products
+        curvature, multiplied = space.low_rank(rank), multiplied + space.products
         del operator
         theta, found = minimise(
             objective.evaluate,
@@ -83,7 +83,7 @@ def polish_objective(
         "objective_before": before,
         "smallest_curvature": smallest,
         "evaluations": spent,
-        "products": products,
+        "products": multiplied,
         "passes": objective.meter.passes - passes,
     }
 
