@@ -147,6 +147,10 @@ class Step:
     """Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over
     two hundred such requests in a row 4 closed 0.998 of the gap at 15 passes each, 15 closed 0.999 at 32."""
 
+    drifted: float = 2.0
+    """How many times the gradient that training left may be there before a small request: more, and what the requests
+    before it left is made good."""
+
     damped_steps: int = 4
     """Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
 
@@ -272,9 +276,10 @@ class Polish:
     evaluations: int = 2400
     """Gradients that a polish may take."""
 
-    pays: float = 0.003
+    pays: float = 3e-4
     """Share of what following a typical deletion lowers the objective by: the least that ``refresh`` more gradients
-    must lower it by, or the polish has ended. What another seed's polish is away is then a few of these shares."""
+    must lower it by, or the polish has ended. What is left is then little for requests a hundred times as small, too:
+    with 3e-3 a GraphSAGE on WordNet stopped at 240 gradients, and 200 requests of 0.04 % closed 0.92 of the gap."""
 
     usual: int = 600
     """Gradients that one takes as a rule, to plan by."""

@@ -121,6 +121,7 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None =
         gradient=gradient,
         objective=value,
         parameters=tensor_digest(objective.model.named_parameters()),
+        rest=float(gradient.norm()),
         locality=locality,
         edges=objective.stored_edges,
         nodes=objective.nodes.numel(),

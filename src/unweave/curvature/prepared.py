@@ -22,7 +22,7 @@ from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 __all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
-    *("objective", "parameters", "bend", "damping", "raised", "left", "agreement"),
+    *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement"),
     *("edges", "nodes", "mass", "age", "seconds", "passes"),
 )
 
@@ -58,6 +58,7 @@ class Prepared:
         damping: What an influence step on this model needs, where training did not end at a minimum.
         raised: How many times the least damping that is.
         left: What a rehearsed request left of the gradient of its local problem with it, as a share.
+        rest: ‖∇L‖ where training ended, to which requests at a minimum return; 0 where that is not known.
         agreement: Of the minimum with that from another seed (:mod:`unweave.training.agreement`): 1 where both are the
             same function, 0 where they differ by as much as a typical deletion changes; ``None`` where nobody looked.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
@@ -78,6 +79,7 @@ class Prepared:
     damping: float = 0.0
     raised: float = 1.0
     left: float = 0.0
+    rest: float = 0.0
     agreement: float | None = None
     edges: int = 0
     nodes: int = 0

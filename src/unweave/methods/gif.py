@@ -188,8 +188,12 @@ class GIF(InfluenceStep):
         """Gradients that a restart may take."""
         if self.steps != "auto":
             return self.steps
-        small = float(problem.forgotten_gradient.norm()) < float(problem.original_gradient.norm())
-        return TUNING.step.damped_steps if damped else TUNING.step.small_steps if small else TUNING.step.steps
+        if damped:
+            return TUNING.step.damped_steps
+        now = float(problem.original_gradient.norm())
+        rest = now if self.prepared is None else self.prepared.rest or now
+        small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
+        return TUNING.step.small_steps if small else TUNING.step.steps
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -217,7 +221,9 @@ class GIF(InfluenceStep):
         start = problem.remaining_gradient - local.slope
         size = float(start.norm())
         if damping is None:
-            enough = max(TUNING.step.enough * size, float(problem.original_gradient.norm()))
+            now = float(problem.original_gradient.norm())
+            rest = now if self.prepared is None else min(self.prepared.rest or now, now)
+            enough = max(TUNING.step.enough * size, rest)
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
             enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:

@@ -70,8 +70,9 @@ def prepared_anew(state: State, memory_mib: float | None) -> State:
         forward=here.forward,
         memory_mib=memory_mib,
     )
-    if here.prepared is not None and here.prepared.agreement is not None:
-        found = replace(found, agreement=here.prepared.agreement)  # it is of the training, not of the curvature
+    if here.prepared is not None:  # these are of the training, not of the curvature
+        known = here.prepared
+        found = replace(found, agreement=known.agreement, rest=min(known.rest or found.rest, found.rest))
     return replace(here, prepared=served_best(found, state.calibration))
 
 
