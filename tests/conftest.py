@@ -1,6 +1,7 @@
 """What the tests share: the real graphs where they are at hand, and a strict torch."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,14 +10,12 @@ os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core th
 import pytest
 import torch
 
-from unweave._core.tuning import TUNING
+from unweave._core.tuning import TUNING, tuned
 from unweave.training import agreement, fit
 
 torch.set_num_threads(1)
 fit.agreement_of = lambda *_, **__: None  # see the fixture examined
-object.__setattr__(
-    TUNING, "polish", replace(TUNING.polish, evaluations=300, usual=300)
-)  # which is enough on small graphs
+object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usual=60))  # enough on small graphs
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
 
@@ -24,6 +23,15 @@ object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""
     monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-2])
+
+
+@pytest.fixture
+def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Train forgettable models as briefly as ends at a minimum on the embedded graph, for who only shows them."""
+    for module in ("fit", "polish"):
+        monkeypatch.setattr(f"unweave.training.{module}.FIRST_PHASE", 30)
+    with tuned(polish={"evaluations": 30}):
+        yield
 
 
 @pytest.fixture

@@ -76,9 +76,10 @@ def become(asked: dict[str, Any]) -> None:
 if __name__ == "__main__":
     for name in NEEDED:
         importlib.import_module(name)
-    fit._chosen_decays = lambda *_: [1e-2]  # as the fixture one_decay
+    fit._chosen_decays = lambda *_: [1e-2]  # as the fixture brief
+    fit.FIRST_PHASE = 30
     fit.agreement_of = lambda *_, **__: None  # as in conftest.py
-    object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=300, usual=300))
+    object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     for line in sys.stdin:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import unweave as uw
-from unweave._core.tuning import tuned
 from unweave.experiments.paper.experiment import behind, best_published
 from unweave.experiments.paper.results import Results
 
@@ -32,14 +31,13 @@ def marked(language: str) -> list[object]:
     return [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in found]
 
 
-@pytest.mark.usefixtures("few_references", "one_decay")
+@pytest.mark.usefixtures("few_references", "brief")
 @pytest.mark.parametrize("page", marked("python"))
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
-    with tuned(polish={"evaluations": 100}):  # enough to show it
-        for number, code in enumerate(blocks("python", page), start=1):
-            exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    for number, code in enumerate(blocks("python", page), start=1):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
 
 
 def test_the_make_targets_exist() -> None:

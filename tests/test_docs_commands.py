@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import unweave as uw
 from tests.cli.test_cli import unweave
 from tests.test_docs import blocks, marked
 from unweave.cli.audit import CODES
@@ -27,6 +28,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], A
         if how not in kept:
             place = tmp_path_factory.mktemp("trained") / "run"
             kept[how] = unweave(*shlex.split(how)[1:], "--out", place, cwd=cwd), place
+            ready = uw.Run.open(place).prepared if "--forgettable" in how else None
+            assert ready is None or ready.at_minimum, "however briefly it was trained"
         result, place = kept[how]
         if result.exit_code == 0:
             shutil.copytree(place, cwd / shlex.split(out, comments=True)[0])
@@ -35,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], A
     return train
 
 
-@pytest.mark.usefixtures("few_references", "one_decay")
+@pytest.mark.usefixtures("few_references", "brief")
 @pytest.mark.parametrize("page", marked("bash"))
 def test_the_commands_run(page: Path, tmp_path: Path, trained: Callable[[str, Path], Any]) -> None:
     (tmp_path / "requests.jsonl").write_text(

@@ -4,10 +4,13 @@ import budget
 import pytest
 import torch
 
+from unweave._core.tuning import tuned
+
 
 def test_nothing_grew() -> None:
     """If this is meant to grow, say why in the commit that rewrites it: python benchmarks/budget.py."""
-    assert budget.overruns(budget.measure(), budget.read()) == []
+    with tuned(polish={"evaluations": 300}):  # what a request takes goes by how well the model was polished
+        assert budget.overruns(budget.measure(), budget.read()) == []
 
 
 def test_a_growth_of_more_than_a_twentieth_is_seen_and_less_is_not() -> None:

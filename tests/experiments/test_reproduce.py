@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,18 +45,24 @@ def third_party() -> Iterator[str]:
     _METHODS.pop("shrink")
 
 
-def test_a_run_is_resumed_and_joined(tmp_path: Path, third_party: str) -> None:
-    calls: list[tuple[int, int]] = []
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small plan, stopped after its first seed."""
 
     def stop(done: int, total: int) -> None:
-        calls.append((done, total))
         raise KeyboardInterrupt
 
+    place = tmp_path_factory.mktemp("begun")
     with pytest.raises(KeyboardInterrupt):
-        reproduce(SMALL, tmp_path, progress=stop)
+        reproduce(SMALL, place, progress=stop)
+    return place
+
+
+def test_a_run_is_resumed_and_joined(begun: Path, tmp_path: Path, third_party: str) -> None:
+    calls: list[tuple[int, int]] = []
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
     first = Results(tmp_path, "ratio")
     assert first.seeds(NAME) == [0]
-    calls.clear()
     whole = reproduce(SMALL, tmp_path, progress=lambda *done: calls.append(done))["ratio"]
     assert calls == [(1, 1)]
     assert whole.seeds(NAME) == [0, 1]
@@ -92,9 +99,12 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
     reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, progress=again)
 
 
-def test_a_row_is_not_continued_on_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(("ratio",), 1, True, ("nodes:0.1",))
-    before = reproduce(plan, tmp_path)["ratio"].values(NAME, "gif", "f1")
+def test_a_row_is_not_continued_on_another_machine(
+    begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
+    before = Results(tmp_path, "ratio").values(NAME, "gif", "f1")
+    assert before
     there = {"device_name": "elsewhere", "torch": "0"}
     monkeypatch.setattr("unweave.experiments.paper.reproduce.environment", lambda device: there)
     with pytest.raises(uw.UnweaveError, match="and this is elsewhere with torch 0"):
@@ -102,13 +112,13 @@ def test_a_row_is_not_continued_on_another_machine(tmp_path: Path, monkeypatch: 
     assert Results(tmp_path, "ratio").values(NAME, "gif", "f1") == before
 
 
-def test_several_processes_measure_the_same(tmp_path: Path) -> None:
-    plan = Plan(("ratio",), seeds=1, quick=True, only=("features:0.1",))
-    one, two = (reproduce(plan, tmp_path / str(jobs), jobs=jobs)["ratio"] for jobs in (1, 2))
-    name = "gcn demo features:0.1"
+def test_several_processes_measure_the_same(begun: Path, tmp_path: Path) -> None:
+    one = Results(begun, "ratio")
+    two = reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, jobs=2)["ratio"]
     for method in ("none", "gif", "retrain"):
         # A worker has one thread, so sums round differently.
-        assert one.values(name, method, "f1") == pytest.approx(two.values(name, method, "f1"), abs=0.03)
+        assert one.values(NAME, method, "f1") == pytest.approx(two.values(NAME, method, "f1"), abs=0.03)
+        assert len(two.values(NAME, method, "f1")) == 1
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.nn import ChebConv, GCNConv, GINEConv, GraphConv, MessagePassing
 
 import unweave as uw
-from tests.cases import LAYERS, LOSSES, REQUESTS, Case, Net
+from tests.cases import LAYERS, LOSSES, REQUESTS, Case, Net, pairwise
 from tests.graph.test_view import multigraph
 from unweave.graph.neighbourhood import Border, halo
 from unweave.graph.region import influenced_region
@@ -20,6 +20,8 @@ from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.localising import find_locality
 from unweave.objective.parts.locality import Locality, local_pull
+
+FLOWS = ("source_to_target", "target_to_source")
 
 
 def borders(reach: Reach) -> tuple[Border, ...]:
@@ -33,7 +35,7 @@ def turned(model: nn.Module, flow: str) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("flow", FLOWS)
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("layer", LAYERS)
 def test_halos_are_exact(layer: str, directed: bool, flow: str) -> None:
@@ -112,33 +114,42 @@ def test_a_rim_drawn_together_is_exact_too(directed: bool, weighted: bool) -> No
         assert part.data(view).num_edges <= halo(view, torch.tensor([node]), reach, "into").data(view).num_edges
 
 
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("request_", REQUESTS)
-@pytest.mark.parametrize("layer", LAYERS)
-def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool) -> None:
-    for loss, flow in product(LOSSES, ("source_to_target", "target_to_source")):
-        case = Case(layer, loss, request_, directed)
-        built = case.build()
-        turned(built.model, flow)
-        problem = Problem(built.before, built.after, built.theta, built.removal, 0, built.before.meter)
-        reach = find_reach(built.model, lambda built=built: call(built.model, built.data))  # type: ignore[misc]
-        region = influenced_region(built.data, built.removal, reach)
-        for border in borders(reach):
-            before = Locality(
-                reach, border, built.before.nodes.numel(), built.before.mass, {}, {}, graph=GraphView.of(built.data)
-            )
-            assert before.graph is not None
-            view, taken = take(before.graph, case.forget(built.data))
-            after = before.without(taken, view, LOSSES[loss], allow_class_loss=True)
-            assert after.training_nodes == built.after.nodes.numel()
-            pull = local_pull(
-                built.model, built.theta, taken, before, after,
-                loss=LOSSES[loss], decay=built.before.decay, forward=call, meter=built.before.meter,
-            )  # fmt: skip
-            assert torch.equal(pull.region, region.mask.nonzero().flatten())
-            assert pull.sizes == region.sizes
-            assert pull.trained == int(region.mask[built.before.nodes].sum())
-            assert torch.allclose(pull.v, problem.forgotten_gradient, rtol=1e-10, atol=1e-12)
+SETTINGS = [
+    {"layer": layer, "request_": request, "directed": directed, "loss": loss, "flow": flow}
+    for layer, request, directed, loss, flow in product(LAYERS, REQUESTS, (False, True), LOSSES, FLOWS)
+]
+
+
+@pytest.mark.parametrize(
+    ("layer", "request_", "directed", "loss", "flow"),
+    [
+        pytest.param(*settings.values(), marks=[] if needed else [pytest.mark.slow])
+        for settings, needed in zip(SETTINGS, pairwise(SETTINGS), strict=True)
+    ],
+)
+def test_v_from_the_region_is_v(layer: str, request_: str, directed: bool, loss: str, flow: str) -> None:
+    case = Case(layer, loss, request_, directed)
+    built = case.build()
+    turned(built.model, flow)
+    problem = Problem(built.before, built.after, built.theta, built.removal, 0, built.before.meter)
+    reach = find_reach(built.model, lambda: call(built.model, built.data))
+    region = influenced_region(built.data, built.removal, reach)
+    for border in borders(reach):
+        before = Locality(
+            reach, border, built.before.nodes.numel(), built.before.mass, {}, {}, graph=GraphView.of(built.data)
+        )
+        assert before.graph is not None
+        view, taken = take(before.graph, case.forget(built.data))
+        after = before.without(taken, view, LOSSES[loss], allow_class_loss=True)
+        assert after.training_nodes == built.after.nodes.numel()
+        pull = local_pull(
+            built.model, built.theta, taken, before, after,
+            loss=LOSSES[loss], decay=built.before.decay, forward=call, meter=built.before.meter,
+        )  # fmt: skip
+        assert torch.equal(pull.region, region.mask.nonzero().flatten())
+        assert pull.sizes == region.sizes
+        assert pull.trained == int(region.mask[built.before.nodes].sum())
+        assert torch.allclose(pull.v, problem.forgotten_gradient, rtol=1e-10, atol=1e-12)
 
 
 def locality_of(model: nn.Module, data: object) -> Locality:

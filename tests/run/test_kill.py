@@ -34,6 +34,8 @@ class Scene:
     new: Path
     ends: dict[str, list[int]]
     place: Path
+    known: dict[str, torch.Tensor]
+    """The parameters of either."""
 
     def left(self, what: str) -> list[tuple[int, Path]]:
         """How each victim ended, and the run it worked on."""
@@ -69,7 +71,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         },
     }
     plan["together"] = {"together": 2, "fresh": str(fresh)}
-    return Scene(old, new, carried_out(plan, place), place)
+    known = {path.name: flatten(opened(path).model) for path in (old, new)}
+    return Scene(old, new, carried_out(plan, place), place, known)
 
 
 def carried_out(plan: dict[str, dict[str, Any]], place: Path) -> dict[str, list[int]]:
@@ -93,7 +96,7 @@ def whole(path: Path, scene: Scene) -> str:
     folder.recover_folder(path)
     assert [p.name for p in path.parent.iterdir()] == [path.name]
     assert torch.equal(flatten(opened(path).model), found)
-    (name,) = [run.name for run in (scene.old, scene.new) if torch.equal(flatten(opened(run).model), found)]
+    (name,) = [name for name, theta in scene.known.items() if torch.equal(theta, found)]
     return name
 
 

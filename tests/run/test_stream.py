@@ -13,6 +13,7 @@ import unweave as uw
 from tests.killing import REQUESTS, kill_often
 from tests.methods.test_auto import CLOSED, COST, calibrated
 from tests.methods.test_calibration import trained
+from unweave._core.tuning import tuned
 from unweave.methods.ladder.debt import Standing, age_of, standing_of
 from unweave.methods.ladder.size import Shape
 from unweave.objective.parameters import flatten
@@ -21,11 +22,15 @@ from unweave.run.gone import outstanding
 from unweave.run.receipts import Receipts
 from unweave.testing import small_graph
 
+LONG = {"evaluations": 300}
+"""A polish for whom small differences matter."""
+
 
 @pytest.fixture(scope="module")
 def minimum() -> uw.Run:
     data = small_graph(nodes=90)
-    return uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=30)
+    with tuned(polish=LONG):
+        return uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=30)
 
 
 def some(data: Data, count: int = 4) -> tuple[list[int], list[tuple[int, int]]]:
@@ -58,13 +63,15 @@ def test_a_stream_is_its_requests_one_after_another(minimum: uw.Run) -> None:
 
 
 def test_a_batch_equals_its_parts_to_within_the_estimate(minimum: uw.Run) -> None:
-    ready = minimum.calibrate(12)
+    with tuned(polish=LONG):
+        ready = minimum.calibrate(12)
     requests = mixed(ready.data)
     parts, batch = (ready.forget(requests, "auto", at_least=0.9, batch=together) for together in (False, True))
     assert len(batch.receipts) == 1
     assert batch.receipts[0].removed["edges"] >= 4
     assert torch.equal(parts.data.edge_index, batch.data.edge_index)
-    retrained = ready.forget(uw.Request.merged(requests), "retrain")
+    with tuned(polish=LONG):
+        retrained = ready.forget(uw.Request.merged(requests), "retrain")
     everyone = torch.ones(ready.data.num_nodes, dtype=torch.bool)
     target, one, other, start = (
         log_probabilities(run.model, retrained.data) for run in (retrained, parts, batch, ready)

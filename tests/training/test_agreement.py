@@ -1,6 +1,7 @@
 """Whether every training would have ended at the same function."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +15,13 @@ from unweave._core.tuning import TUNING, tuned
 from unweave.cli.app import app
 from unweave.objective.objective import Objective
 from unweave.objective.scores import gap, log_probabilities
-from unweave.training.agreement import Agreement, in_words
+from unweave.training.agreement import Agreement, agreement_of, in_words
 from unweave.training.fit import _decays
 
 
 @pytest.fixture(autouse=True)
 def _short() -> Iterator[None]:
-    with tuned(polish={"evaluations": 120}):
+    with tuned(polish={"evaluations": 60}):
         yield
 
 
@@ -34,41 +35,49 @@ def wide(data: Data, **options: object) -> nn.Module:
     return uw.models.build("gcn", data.num_features, data.num_classes, forgettable=True, nodes=nodes, **options)
 
 
+HOW: dict[str, Any] = {"forgettable": True, "epochs": 10}
+
+
+@pytest.fixture(scope="module")
+def one(data: Data) -> uw.Run:
+    """A wide model that was examined."""
+    with pytest.MonkeyPatch.context() as patch, tuned(polish={"evaluations": 60}):
+        patch.setattr("unweave.training.fit.agreement_of", agreement_of)
+        return uw.train(wide(data), data, weight_decay=3e-3, **HOW)
+
+
 @pytest.mark.usefixtures("examined")
-def test_a_wide_model_has_one_minimum_and_a_narrow_one_with_hardly_any_decay_has_not(data: Data) -> None:
-    how = {"forgettable": True, "epochs": 10}
-    one = uw.train(wide(data), data, weight_decay=3e-3, **how)
-    many = uw.train(wide(data, hidden=3, activation="relu"), data, weight_decay=1e-5, **how)
+def test_a_wide_model_has_one_minimum_and_a_narrow_one_with_hardly_any_decay_has_not(one: uw.Run, data: Data) -> None:
+    many = uw.train(wide(data, hidden=3, activation="relu"), data, weight_decay=1e-5, **HOW)
     assert one.prepared is not None
     assert one.prepared.agreement == one.metrics["agreement"]
     assert one.metrics["agreement"] > 0.99
     assert many.metrics["agreement"] < TUNING.polish.agreement
     assert "would give the same" in in_words(one.metrics["agreement"])
     assert "widen it" in in_words(many.metrics["agreement"])
-    other = uw.train(wide(data), data, weight_decay=3e-3, seed=1, examine=False, **how)
+    other = uw.train(wide(data), data, weight_decay=3e-3, seed=1, examine=False, **HOW)
     everywhere = torch.ones(data.num_nodes, dtype=torch.bool)
     apart = gap(log_probabilities(one.model, data), log_probabilities(other.model, data), everywhere)
     assert one.metrics["seed_gap"] == pytest.approx(apart, rel=1e-3), "the other one is what another seed gives"
     assert "agreement" not in other.metrics
 
 
-@pytest.mark.usefixtures("examined")
-def test_it_stands_in_the_run_and_in_every_receipt(data: Data, tmp_path: object) -> None:
-    run = uw.train(wide(data), data, weight_decay=3e-3, forgettable=True, epochs=10)
-    run.save(f"{tmp_path}/run")
+def test_it_stands_in_the_run_and_in_every_receipt(one: uw.Run, data: Data, tmp_path: object) -> None:
+    one.save(f"{tmp_path}/run")
     again = uw.Run.open(f"{tmp_path}/run")
     assert again.prepared is not None
-    assert again.prepared.agreement == run.metrics["agreement"]
+    assert again.prepared.agreement == one.metrics["agreement"]
     shown = CliRunner().invoke(app, ["show", f"{tmp_path}/run"]).stdout
     assert "another training would give the same model" in shown
     after = again.forget(uw.draw("edges:0.02", data)).forget(uw.Request(labels=[int(data.train_mask.nonzero()[0])]))
     for receipt in after.receipts:
-        assert receipt.details["agreement"] == run.metrics["agreement"]
+        assert receipt.details["agreement"] == one.metrics["agreement"]
         assert "where every training leads" in receipt.verdict
 
 
 @pytest.mark.usefixtures("examined")
-def test_a_polish_asks_too_where_weights_can_be_drawn_anew(data: Data) -> None:
+def test_a_polish_asks_too_where_weights_can_be_drawn_anew(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unweave.training.polish.FIRST_PHASE", 10)
     model = wide(data)
     uw.train(model, data, weight_decay=3e-3, epochs=10)
     assert uw.polish(model, data, weight_decay=3e-3).prepared.agreement > 0.99
@@ -105,8 +114,7 @@ def test_where_seeds_do_not_agree_a_larger_decay_that_is_nearly_as_good_is_taken
     monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-4, 3e-3])
     monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
     model = wide(data, hidden=8)
-    with tuned(polish={"evaluations": 60}):
-        run = uw.train(model, data, forgettable=True, epochs=10)
+    run = uw.train(model, data, **HOW)
     assert run.recipe is not None
     assert run.recipe.weight_decay == 3e-3
     assert run.model is model

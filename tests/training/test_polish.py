@@ -94,7 +94,7 @@ def test_polish_takes_a_model_of_ones_own_and_leaves_it_alone() -> None:
     uw.train(model, data, weight_decay=1e-2)
     before = flatten(model).clone()
     told: list[int] = []
-    done = uw.polish(model, data, weight_decay=1e-2, progress=lambda at, _: told.append(at))
+    done = uw.polish(model, data, weight_decay=1e-2, evaluations=300, progress=lambda at, _: told.append(at))
     assert torch.equal(flatten(model), before)
     assert done.report["objective"] < done.report["objective_before"]
     assert done.report["gradient_norm"] < done.report["gradient_norm_before"]
@@ -261,7 +261,7 @@ def test_the_decay_of_an_optimiser_serves_the_polished_copy() -> None:
         optimiser.zero_grad()
         loss(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
         optimiser.step()
-    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, examine=False)
+    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=300, examine=False)
     assert done.prepared.at_minimum
     run = uw.Run(done.model, data, weight_decay=done.weight_decay, loss=loss, prepared=done.prepared)
     receipt = run.forget(uw.draw("edges:0.1", data)).receipts[-1]
