@@ -174,8 +174,8 @@ class Step:
     """How many times as far as the request itself, which changed the graph under the model, its answer may move the
     outputs of all nodes of such a model, in mean KL. As far is what may be too far; half of that length, a quarter of
     the KL, is the best point of a parabola that is back at nothing there. GraphSAGE and TransformerConv at a training
-    loss of 1e-3, five small requests, three seeds (``benchmarks/overfitted.py``): without a bound single seeds closed
-    down to −1.9, with 1 to −0.36 and with 0.25 to −0.08."""
+    loss of 1e-3, five small requests (``benchmarks/overfitted.py``), worst of single seeds: −1.9 without a bound (one
+    seed), −0.36 with 1 (four seeds), −0.08 with 0.25 (three of them). No other value was tried."""
 
     shortened: float = 0.7
     """What the length of a step is multiplied by until it can be believed."""
