@@ -9,7 +9,7 @@
 import argparse
 from pathlib import Path
 
-from pages import audit, ladder, ladder_matrix, matrix, poison, screening, soak, speed, wide, wide_stream
+from pages import audit, ladder, ladder_matrix, matrix, overfitted, poison, screening, soak, speed, wide, wide_stream
 from shared import RESULTS
 
 PAGES = {
@@ -17,6 +17,7 @@ PAGES = {
     "ladder": ladder.PAGE,
     "ladder_matrix": ladder_matrix.PAGE,
     "matrix": matrix.PAGE,
+    "overfitted": overfitted.PAGE,
     "poison": poison.PAGE,
     "screening": screening.PAGE,
     "soak": soak.PAGE,

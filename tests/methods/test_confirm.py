@@ -9,10 +9,12 @@ from torch_geometric.nn import GraphSAGE
 
 import unweave as uw
 from unweave._core.cost import Meter
-from unweave._core.tuning import tuned
+from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.products import products
+from unweave.methods import GIF
 from unweave.methods.posing import pose
 from unweave.methods.problem import Problem
+from unweave.methods.step import Step, Verdict
 from unweave.objective.objective import call
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import gap, log_probabilities
@@ -111,6 +113,63 @@ def test_a_step_beyond_what_the_curvature_tells_is_shortened(model: nn.Module, d
     )
     assert long > 2 * nothing
     assert short < 1.5 * nothing
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_an_answer_moves_the_outputs_no_farther_than_its_request_did(
+    model: nn.Module, data: Data, state: uw.Prepared, prepared: bool
+) -> None:
+    """Nodes that were not trained on are held by nothing else; without the bound they went many times as far."""
+    u, v = data.edge_index[:, 3].tolist()
+    request = uw.Request(edges=[(u, v)])
+    given = {"prepared": state} if prepared else {}
+    receipt = uw.unlearn(model, data, request, weight_decay=0.0, **given).receipt
+    most = TUNING.step.farthest * posed(model, data, request).request_change
+    assert most > 0
+    assert receipt.objective["function_change"] <= 1.01 * most
+    with tuned(step={"farthest": 1e9}):
+        unbound = uw.unlearn(model, data, request, weight_decay=0.0, **given).receipt
+    assert unbound.objective["function_change"] > most
+
+
+def test_a_request_that_moves_no_output_sets_no_bound(model: nn.Module, data: Data) -> None:
+    request = uw.Request(labels=[int(data.train_mask.nonzero()[0])])
+    assert posed(model, data, request).request_change == 0
+    assert uw.unlearn(model, data, request, weight_decay=0.0).receipt.objective["function_change"] > 0
+
+
+def test_a_step_that_lowers_the_objective_by_less_than_it_promised_is_no_reason_to_refuse(
+    model: nn.Module, data: Data
+) -> None:
+    with tuned(damping={"kept": 1e3}):  # no step keeps a thousand times its promise
+        receipt = uw.unlearn(model, data, one_node(data, 1), weight_decay=0.0).receipt
+    assert receipt.objective["local_change"] < 0
+    assert any("times as much as usual" in warning for warning in receipt.warnings)
+
+
+def test_the_bend_of_a_step_survives_rounding_however_much_it_is_damped(
+    model: nn.Module, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vᵀx − δ‖x‖² is rounding alone where δ is large, and a step that was right was then damped further."""
+    problem, tried = posed(model, data, one_node(data, 1)), list[Step]()
+    monkeypatch.setattr(GIF, "judge", lambda _, __, step: tried.append(step) or Verdict.GOOD)
+    with tuned(damping={"share": 1e8}):
+        GIF(steps=1).forget(problem)
+    x = tried[0].x
+    assert tried[0].bend == pytest.approx(float(products("gauss-newton", problem.at_remaining)(x) @ x), rel=1e-3)
+
+
+def test_a_prepared_curvature_that_is_of_no_use_is_computed_for_the_request(
+    model: nn.Module, data: Data, state: uw.Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> None:
+        raise uw.NoProgressError("no step lowers it")
+
+    monkeypatch.setattr(GIF, "_restart", lost)
+    done = uw.unlearn(model, data, one_node(data, 1), weight_decay=0.0, prepared=state)
+    assert done.receipt.details["prepared"] == "of no use for this request"
+    fresh = uw.unlearn(model, data, one_node(data, 1), weight_decay=0.0)
+    torch.testing.assert_close(flatten(done.model), flatten(fresh.model))
 
 
 def test_an_ordinary_model_pays_nothing_for_it(data: Data) -> None:

@@ -174,6 +174,13 @@ class Step:
     answers that were clearly worse than nothing (−0.67 and −0.40) moved them by 0.26 and 0.33 of it; shortened until it
     is 0.6, they close +0.49 and +0.53."""
 
+    farthest: float = 0.25
+    """How many times as far as the request itself, which changed the graph under the model, its answer may move the
+    outputs of all nodes of such a model, in mean KL. As far is what may be too far; half of that length, a quarter of
+    the KL, is the best point of a parabola that is back at nothing there. GraphSAGE and TransformerConv at a training
+    loss of 1e-3, five small requests (``benchmarks/overfitted.py``), worst of single seeds: −1.9 without a bound (one
+    seed), −0.36 with 1 (four seeds), −0.08 with 0.25 (three of them). No other value was tried."""
+
     shortened: float = 0.7
     """What the length of a step is multiplied by until it can be believed."""
 

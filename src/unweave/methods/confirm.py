@@ -4,7 +4,12 @@ There the loss is saturated: a step may lower the local objective and its gradie
 which the curvature at θ0 says anything. How far the outputs of the training nodes move tells. Along a step x from θ0
 their mean KL is ½ xᵀFx at first, with F their Fisher information, so that an eighth of the step moves them by a
 sixty-fourth; where the whole step moves them by much less than that promises, or much more, it is shortened until it
-does not. What it does to nodes that were not trained on is told by nobody, so that the receipt of such a model warns.
+does not.
+
+What it does to nodes that were not trained on is told by no curvature. There the request itself is the measure: when it
+changed the graph under the model it moved the outputs by so much, and the answer, which is to make up for that, may not
+move them as far. A step that does is shortened as well. How near it then is to retraining nobody knows, so that the
+receipt of such a model warns.
 """
 
 from typing import Any
@@ -30,7 +35,7 @@ def saturated(problem: Problem) -> bool:
 
 def confirming_passes(problem: Problem) -> int:
     """Passes that :func:`confirmed` takes at most."""
-    return 2 + TUNING.step.shortenings if saturated(problem) else 0
+    return 3 + TUNING.step.shortenings if saturated(problem) else 0
 
 
 def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
@@ -45,16 +50,22 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
         return theta, {}, ()
     x, length, least = theta - problem.theta, 1.0, TUNING.step.believed
     promised = _moved(problem, _at(problem, PROBED * x)) / PROBED**2
-    ratio = first = _moved(problem, _at(problem, x) if point is None else point) / max(promised, 1e-300)
-    for _ in range(TUNING.step.shortenings if promised > _noise(problem) else 0):
-        if least <= ratio <= 1 / least:
+    here, tells, most = _at(problem, x) if point is None else point, promised > _noise(problem), _farthest(problem)
+    seen: list[tuple[float, float]] = []
+    while True:
+        ratio = _moved(problem, here) / (promised * length**2) if tells else 1.0
+        beyond = (problem.function_change(here) or 0.0) / most if most else 0.0
+        seen.append((ratio, beyond))
+        believed = least <= ratio <= 1 / least and beyond <= 1
+        if believed or len(seen) > TUNING.step.shortenings:
             break
-        length *= TUNING.step.shortened
-        ratio = _moved(problem, _at(problem, length * x)) / (promised * length**2)
+        length *= min(TUNING.step.shortened, max(beyond, 1.0) ** -0.5)  # far outputs move with the square of it
+        here = _at(problem, length * x)
     shortened = length < 1
     what = (
-        f"; it moved their outputs {first:.2g} times as far as their curvature says, and was shortened to {length:.2g} "
-        "of its length"
+        f"; it moved their outputs {seen[0][0]:.2g} times as far as their curvature says, and all outputs "
+        f"{seen[0][1]:.2g} times as far as it may, and was shortened to {length:.2g} of its length"
+        f"{'' if believed else ', which is still too long'}"
     )
     warning = (
         f"how near this step comes to retraining cannot be confirmed: the model fits its training nodes so well (mean "
@@ -62,7 +73,8 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
         f"{what if shortened else ''}. Rehearse a deletion (Run.rehearse) to see what a step is worth here, use "
         "method='retrain' where it matters, or train with more weight decay"
     )
-    details: dict[str, Any] = {"confirmed": False, **({"shortened_to": round(length, 3)} if shortened else {})}
+    details: dict[str, Any] = {"confirmed": False, **({"shortened_to": float(f"{length:.3g}")} if shortened else {})}
+    details |= {} if believed else {"too_long": True}
     return problem.theta + length * x if shortened else theta, details, (warning,)
 
 
@@ -73,6 +85,15 @@ def _at(problem: Problem, x: Tensor) -> Point:
 
 def _moved(problem: Problem, point: Point) -> float:
     return problem.training_change(point) or 0.0
+
+
+def _farthest(problem: Problem) -> float:
+    """The mean KL by which a step may move the outputs of all nodes; 0, which is no bound, where a request moves none.
+
+    That of labels alone does not, nor that of a node without neighbours.
+    """
+    change = problem.request_change
+    return TUNING.step.farthest * change if change > _noise(problem) else 0.0
 
 
 def _noise(problem: Problem) -> float:

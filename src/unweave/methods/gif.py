@@ -87,8 +87,9 @@ class GIF(InfluenceStep):
         reason to refuse.
         """
         local, point = problem.local(_share(problem)), problem.remaining.at(problem.theta + step.x)
-        if not keeps_promise(problem, step, point, local.change(point)):
-            return Verdict.BAD
+        change = local.change(point)
+        if not keeps_promise(problem, step, point, change):
+            return Verdict.POOR if change < 0 else Verdict.BAD
         grows = float(local.gradient(point).norm()) > float(self.vector(problem).norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
@@ -123,7 +124,12 @@ class GIF(InfluenceStep):
         if ready is None:
             return super().forget(problem)
         damping = None if ready.at_minimum else ready.damping
-        outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, ready.when)
+        try:
+            outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, ready.when)
+        except NoProgressError:
+            # What the request made of the model has another curvature than what was prepared; this computes it.
+            outcome = super().forget(problem)
+            return replace(outcome, details=outcome.details | {"prepared": "of no use for this request"})
         if ready.at_minimum and ready.agreement is not None:
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement})
         if damping is not None:
@@ -313,7 +319,7 @@ def _regime(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ..
     if share > TUNING.step.large:
         reasons.append(f"it takes {share:.0%} of the {what}")
     if raised > TUNING.step.hard:
-        reasons.append(f"the step kept its promise only with {raised:.0f} times the usual damping")
+        reasons.append(f"the step had to be damped {raised:.0f} times as much as usual")
     if left > TUNING.damping.left:
         reasons.append(f"a request that was rehearsed left {left:.0%} of the gradient of its local problem")
     if not reasons:

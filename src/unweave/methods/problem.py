@@ -142,13 +142,25 @@ class Problem:
             self.theta, self.remaining_losses, self.remaining.mu, kept * self.original_gradient, damping
         )
 
+    @cached_property
+    def request_change(self) -> float:
+        """Mean over the remaining nodes of KL(outputs on the old graph ‖ outputs on the remaining one), at θ0."""
+        with torch.no_grad():
+            before = self.original.at(self.theta).outputs
+        return _divergence(before[self._kept], self.remaining_outputs[self._kept])
+
+    @cached_property
+    def _kept(self) -> Tensor:
+        """Which nodes remain."""
+        kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
+        kept[self.removal.nodes] = False
+        return kept
+
     def function_change(self, point: Point) -> float | None:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
         if not self.remaining.loss.classes:
             return None
-        kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
-        kept[self.removal.nodes] = False
-        return _divergence(self.remaining_outputs[kept], point.outputs[kept])
+        return _divergence(self.remaining_outputs[self._kept], point.outputs[self._kept])
 
     def training_change(self, point: Point) -> float | None:
         """The same mean over the training nodes alone, of the objective that the point belongs to.

@@ -29,7 +29,8 @@ class Verdict(Enum):
 
     GOOD = "it keeps its promise"
     FAIR = "it lowers the objective, but something is left to wish for"
-    BAD = "it does not lower the objective as promised"
+    POOR = "it lowers the objective, but not as promised"
+    BAD = "it does not lower the objective"
 
 
 @dataclass(frozen=True)
@@ -159,22 +160,25 @@ class InfluenceStep(Method):
         return Outcome(theta, solve=report, details=details | more, warnings=warnings, checked=self.checks)
 
     def choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
-        """The least damping whose step is good; failing that the first that is fair."""
+        """The least damping whose step is good; failing that the first that is fair, or the shortest that is poor."""
         least = damping = least_damping(space.values, problem.theta, problem.original_gradient)
         fair: Step | None = None
+        poor: Step | None = None
         for tries in range(1, TUNING.damping.tries + 1):
             x, _ = space.solve(v, damping)
-            along, length = float(v @ x), float(x @ x)
-            promised, bend = -(along + damping * length) / 2, along - damping * length
+            along, length, inside = float(v @ x), float(x @ x), (space.basis.T @ x).cpu().double()
+            promised = -(along + damping * length) / 2
+            bend = float(inside @ space.tridiagonal @ inside)  # vᵀx − δ‖x‖² is nothing but rounding where δ is large
             step = Step(x, damping, least, promised, bend, tries, space)
             verdict = self.judge(problem, step)
             if verdict is Verdict.GOOD:
                 return step
             if verdict is Verdict.FAIR and fair is None:
                 fair = step
+            poor = step if verdict is Verdict.POOR else poor
             damping *= TUNING.damping.raised_by
-        if fair is not None:
-            return fair
+        if (chosen := fair or poor) is not None:
+            return chosen
         highest = damping / TUNING.damping.raised_by
         raise NoProgressError(
             f"no step of any length lowers the local objective (damping raised to {highest:.3g}); {ASK}"

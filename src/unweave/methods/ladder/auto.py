@@ -159,6 +159,8 @@ class Auto(Method):
         # At a minimum a small request pulls less than what training left, so that its own residual tells nothing.
         known = None if self._kept.at_minimum else self.calibration
         highest = None if known is None else known.highest_residual(choice.rung)
+        if outcome.details.get("too_long"):
+            return "its step cannot be believed however short", evidence
         if evidence.get("stationarity", 0.0) > TUNING.minimum.gain:
             still = f"its objective would still fall by {evidence['stationarity']:.2%}"
             return f"{still} (at a minimum: {TUNING.minimum.gain:.1%})", evidence

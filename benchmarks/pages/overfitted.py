@@ -1,0 +1,73 @@
+"""The page of ``overfitted.py``: what is refused, what is worse than nothing, and how much of the gap is closed."""
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from shared import Document, lines
+
+from pages.parts import Blocks, Page, columns, number, places
+
+WAYS = ("fresh", "prepared")
+
+
+def read(out: Path) -> list[Document]:
+    """The cells that are done."""
+    return lines(out / "cells.jsonl")
+
+
+def _rows(found: list[Document]) -> list[dict[str, Any]]:
+    return [
+        {"cell": cell, "request": name, "way": way, "gap": request["gap"], "another": request["another_seed"]}
+        | request[way]
+        for cell in found
+        for name, request in cell["requests"].items()
+        for way in WAYS
+    ]
+
+
+def blocks(found: list[Document]) -> Blocks:
+    """What was found."""
+    yield (
+        "Models of PyG, trained by Adam without weight decay until the mean training loss is 1e-3, on a part of a "
+        "graph. Each of some seeds forgets the same small requests by `gif`, without a prepared state (*fresh*) and "
+        "with one. *Closed*: 1 − the mean gap over the seeds after / before, to models retrained by the same rule "
+        "from the same seeds; *of mean predictions*: the same with predictions averaged over the seeds first. 0 is "
+        "doing nothing. *Another seed*: what retraining from another seed closes, which shows how far such a gap is "
+        "luck. *Told*: receipts that say that the answer cannot be confirmed."
+    )
+    rows = _rows(found)
+    parts = [(cell, way, [r for r in rows if r["cell"] is cell and r["way"] == way]) for cell in found for way in WAYS]
+    yield columns(
+        parts,
+        {
+            "": lambda p: f"{p[0]['model']} {p[0]['data']}, {p[1]}",
+            "loss": lambda p: f"{p[0]['loss']:.1e}",
+            "requests": lambda p: len(p[2]) * p[0]["seeds"],
+            "refused": lambda p: sum(sum(r["refused"].values()) for r in p[2]),
+            "told": lambda p: sum(r["told"] for r in p[2]),
+            "closed": lambda p: number(fmean(r["closed"] for r in p[2]), "+.3f"),
+            "of mean predictions": lambda p: number(fmean(r["mean_closed"] for r in p[2]), "+.3f"),
+            "below 0": lambda p: f"{sum(r['closed'] < 0 for r in p[2])} of {len(p[2])}",
+            "lowest": lambda p: number(min(r["closed"] for r in p[2]), "+.3f"),
+        },
+    )
+    yield "## Request by request"
+    yield columns(
+        rows,
+        {
+            "": lambda r: f"{r['cell']['model']} {r['cell']['data']}, {r['request']}, {r['way']}",
+            "gap": lambda r: f"{r['gap']:.1e}",
+            "closed": lambda r: number(r["closed"], "+.3f"),
+            "of mean predictions": lambda r: number(r["mean_closed"], "+.3f"),
+            "seeds below 0": lambda r: sum(value is not None and value < 0 for value in r["each"]),
+            "another seed": lambda r: number(r["another"], "+.2f"),
+            "passes": lambda r: number(r["passes"], ".0f"),
+        },
+    )
+    where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
+    sizes = sorted({f"{cell['data']}: {cell['nodes']} nodes, {cell['seeds']} seeds" for cell in found})
+    yield f"Measured by `python benchmarks/overfitted.py` ({'; '.join(sizes)}) on {where}."
+
+
+PAGE = Page("Over-fitted models", read, blocks)
