@@ -57,7 +57,8 @@ def measure(task: Task) -> Document | None:
         task.device
     )
     document: Document = {key: getattr(task, key) for key in ("data", "model", "seed")}
-    document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in (False, True)]
+    sizes = (False,) if task.model == "sgc" else (False, True)  # sgc has no width
+    document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes]
     plain = [request for request in task.requests if not request.startswith("flipped")]
     run = _train(task, graph, examine=True)
     document["wide"] = {
@@ -78,7 +79,7 @@ def measure(task: Task) -> Document | None:
 
 def _ordinary(task: Task, graph: Data, *, wide: bool) -> Document:
     hidden = uw.models.width(int(graph.train_mask.sum())) // (8 if task.model == "gat" else 1)
-    size: dict[str, Any] = {"hidden": hidden} if wide and task.model != "sgc" else {}
+    size: dict[str, Any] = {"hidden": hidden} if wide else {}
     model = build(task.model, graph.num_features, graph.num_classes, **size).to(task.device)
     run = uw.train(model, graph, seed=task.seed)
     keys = ("test_f1", "val_f1", "training_ended")

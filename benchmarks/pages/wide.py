@@ -67,13 +67,14 @@ def blocks(found: list[Document]) -> Blocks:
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     if any(cell["commit"] == EARLIER for cell in found):
         yield (
-            f"The cells of commit {EARLIER} tried decays down to 1e-4 alone, kept 32 eigenpairs of the curvature, and "
-            "polished for 600 gradients at most; their `sign`, and that of commit 11abc7b, took GCN's Â instead of the "
-            "mean. The recipe goes on since then to smaller decays while they pay, to more eigenpairs for more classes, "
-            "and polishes until going on moves little beside a deletion. Probes of single cells with such a polish (5 % "
-            "of the edges): `sign` with Â at 1e-4 closed 0.983 on `hubs-100k`; with the mean 0.937 on WordNet, at an F1 "
-            "of 0.854, and 0.834 on `hubs-100k`. `gcn` on WordNet at 3e-5 reached the F1 of the ordinary one, 0.823, but "
-            "has several minima there: another seed closed 0.67, `gif` 0.69, and with 1,024 units 0.66."
+            f"The cells of commit {EARLIER} tried decays down to 1e-4 alone, kept 32 eigenpairs of the curvature, "
+            "and polished for 600 gradients at most; their `sign`, and that of commit 11abc7b, took GCN's Â "
+            "instead of the mean. The recipe goes on since then to smaller decays while they pay, to more "
+            "eigenpairs for more classes, and polishes until going on moves little beside a deletion. Probes of "
+            "single cells with such a polish (5 % of the edges): `sign` with Â at 1e-4 closed 0.983 on "
+            "`hubs-100k`; with the mean 0.937 on WordNet, at an F1 of 0.854, and 0.834 on `hubs-100k`. `gcn` on "
+            "WordNet at 3e-5 reached the F1 of the ordinary one, 0.823, but has several minima there: another "
+            "seed closed 0.67, `gif` 0.69, and with 1,024 units 0.66."
         )
     yield f"Measured by `python benchmarks/wide.py --device cuda --jobs 9` on {where}."
 

@@ -83,7 +83,7 @@ def build(
     try:
         return MODELS[name](in_channels, out_channels, **options)
     except TypeError as error:
-        raise ModelError(f"{name} has no such option: {', '.join(sorted(options))} ({error})") from error
+        raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
 
 
 FEW = 16
