@@ -1,5 +1,6 @@
 """Models that can forget: trained to a minimum, prepared once, restarted on the remaining graph."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
-from unweave.objective.parameters import flatten
+from unweave._core.tuning import TUNING, tuned
+from unweave.curvature.prepared import Prepared
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.running_stats import refresh
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
@@ -267,3 +270,54 @@ def test_the_decay_of_an_optimiser_serves_the_polished_copy() -> None:
     receipt = run.forget(uw.draw("edges:0.1", data)).receipts[-1]
     assert receipt.details["objective"] == "L'"
     assert receipt.objective["remaining_after"] < receipt.objective["remaining_before"]
+
+
+def test_a_polish_in_bounded_memory_ends_at_the_same_place() -> None:
+    data = small_graph()
+    data.x = data.x.double()
+    model = uw.models.GCN(8, 3, activation="tanh").double()
+    uw.train(model, data, epochs=20)
+    with tuned(spectrum={"rank": 4, "per_class": 1.0, "spare": 2, "bend_products": 4}):
+        whole, parts = (
+            uw.polish(model, data, weight_decay=1e-2, evaluations=5, examine=False, memory_mib=memory)
+            for memory in (None, 0.12)
+        )
+    assert torch.allclose(flatten(whole.model), flatten(parts.model), atol=1e-8)
+    assert parts.report["val_f1_before"] == whole.report["val_f1_before"]
+    assert parts.report["passes"] > whole.report["passes"]  # halos overlap
+
+
+def test_running_statistics_cannot_be_had_in_bounded_memory() -> None:
+    data = small_graph()
+    model = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    with pytest.raises(uw.errors.ModelError, match="leave memory_mib out, or train with LayerNorm"):
+        uw.polish(model, data, weight_decay=1e-2, memory_mib=1.0, forward=lambda m, d: m(d.x))
+
+
+def test_a_polish_ends_when_going_on_moves_little_beside_a_deletion(data: Data) -> None:
+    ends = []
+    for pays in (1.0, 1e-6):
+        model = uw.models.GCN(data.num_features, data.num_classes, activation="tanh")
+        with tuned(polish={"evaluations": 300, "refresh": 20, "pays": pays, "tolerance": 0.0}):
+            run = uw.train(model, data, forgettable=True, weight_decay=3e-3, epochs=30)
+        ends.append((run.metrics["polish_evaluations"], run.metrics["gradient_norm"]))
+    (few, larger), (many, smaller) = ends
+    assert few < many
+    assert larger > smaller
+
+
+def test_what_small_requests_leave_does_not_add_up(run: uw.Run, data: Data) -> None:
+    """A request that pulls less than what is left gets few gradients, unless earlier ones left more than training."""
+    assert isinstance(run.prepared, Prepared)
+    assert run.prepared.rest == pytest.approx(float(run.prepared.gradient.norm()))
+    theta = flatten(run.model)
+    load_flat(run.model, theta + 1e-3 * theta.abs().max() * torch.ones_like(theta))
+    off = uw.prepare(run.model, data, weight_decay=3e-3)
+    request = uw.Request(edges=[tuple(data.edge_index[:, 0].tolist())])
+    taken = {}
+    for rest in (run.prepared.rest, 0.0):
+        done = uw.unlearn(run.model, data, request, weight_decay=3e-3, prepared=replace(off, rest=rest))
+        taken[rest] = done.receipt.details["evaluations"]
+    load_flat(run.model, theta)
+    assert off.at_minimum
+    assert taken[0.0] <= TUNING.search.first + 1 < taken[run.prepared.rest]
