@@ -30,9 +30,8 @@ def reseal_receipts(path: Path, documents: list[Any], *, linked: bool = False) -
     """Write other receipts, and all that is said of them elsewhere; ``linked`` also as the one before in the next."""
     log = Log()
     for document in documents:
-        request, undirected = {}, True
-        if isinstance(document, dict):
-            request, undirected = document.get("request"), (document.get("graph") or {}).get("undirected", False)
+        request, graph = (document.get(key) if isinstance(document, dict) else None for key in ("request", "graph"))
+        undirected = graph.get("undirected", False) if isinstance(graph, dict) else True
         if linked:
             document["previous"] = log.digest(len(log) - 1) if len(log) else None
         request = request if isinstance(request, dict) else {}
