@@ -58,6 +58,38 @@ class Trained:
     prepared: Prepared | None = None
 
 
+@dataclass(frozen=True)
+class _Job:
+    """What is trained, in place, and who is told.
+
+    Attributes:
+        model: Any module.
+        data: The graph.
+        loss: Per-node loss.
+        forward: How the module is called.
+        shares: States to keep, as shares of the training that are left there.
+        examine: Whether to find out if another seed ends at the same minimum.
+        progress: Called with (done, total).
+    """
+
+    model: nn.Module
+    data: Data
+    loss: Loss
+    forward: Forward
+    shares: Sequence[float]
+    examine: bool
+    progress: Progress | None
+
+    def objective(self, decay: float | Mapping[str, float]) -> Objective:
+        """What is minimised, with a meter of its own."""
+        meter, known = Meter(self.data.x.device), decay_vector(self.model, decay)
+        return Objective(self.model, self.data, self.loss, known, self.forward, meter)
+
+    def scores(self) -> dict[str, float]:
+        """Of the model as it is."""
+        return score(self.model.eval(), self.data, self.loss, self.forward)
+
+
 def train_model(
     model: nn.Module,
     data: Data,
@@ -88,18 +120,15 @@ def train_model(
         reinitialise(model)
         check_calls(model, data, loss, forward)
     first = FIRST_PHASE if epochs is None else epochs
+    job = _Job(model, data, loss, forward, checkpoints, examine, progress)
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
-        return _certify(model, data, Recipe(seed, first, lr, chosen, certify=certify), loss, forward)
+        return _certify(job, Recipe(seed, first, lr, chosen, certify=certify))
     if forgettable:
         recipe = Recipe(seed, first, lr, 0.0 if weight_decay is None else weight_decay, True)
-        if weight_decay is not None:
-            return _fit_to_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
-        return _fit_to_one_minimum(model, data, recipe, loss, forward, checkpoints, progress, examine=examine)
+        return _fit_to_one_minimum(job, recipe) if weight_decay is None else _fit_to_minimum(job, recipe)
     recipe = Recipe(seed, first, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
-    if epochs is None and _validation(data, loss):
-        return _fit_until_enough(model, data, recipe, loss, forward, checkpoints, progress)
-    return _fit(model, data, recipe, loss, forward, checkpoints, progress)
+    return _fit_until_enough(job, recipe) if epochs is None and _validation(data, loss) else _fit(job, recipe)
 
 
 def _check_shares(shares: Sequence[float]) -> None:
@@ -110,82 +139,49 @@ def _check_shares(shares: Sequence[float]) -> None:
         )
 
 
-def _fit(
-    model: nn.Module,
-    data: Data,
-    recipe: Recipe,
-    loss: Loss,
-    forward: Forward,
-    shares: Sequence[float] = (),
-    progress: Progress | None = None,
-) -> Trained:
+def _fit(job: _Job, recipe: Recipe) -> Trained:
     """Adam for as many epochs as the recipe says."""
-    meter = Meter(data.x.device)
-    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
-    tell = None if progress is None else lambda done, _: progress(done, recipe.epochs)
-    states = descend(objective, shares=shares, progress=tell, **_how(recipe))
-    kept = traced(states, objective) if walkable(model) else tuple(states)
-    metrics = score(model, data, loss, forward) | {"train_seconds": meter.seconds["train"]}
-    return Trained(model, recipe, metrics, checkpoints=kept)
+    objective, told = job.objective(recipe.weight_decay), job.progress
+    tell = None if told is None else lambda done, _: told(done, recipe.epochs)
+    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    kept = traced(states, objective) if walkable(job.model) else tuple(states)
+    metrics = job.scores() | {"train_seconds": objective.meter.seconds["train"]}
+    return Trained(job.model, recipe, metrics, checkpoints=kept)
 
 
-def _fit_until_enough(
-    model: nn.Module,
-    data: Data,
-    recipe: Recipe,
-    loss: Loss,
-    forward: Forward,
-    shares: Sequence[float],
-    progress: Progress | None,
-) -> Trained:
+def _fit_until_enough(job: _Job, recipe: Recipe) -> Trained:
     """Adam for as long as validation says; the recipe has the epochs that gave the best model."""
-    meter = Meter(data.x.device)
-    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
-    trainer = Adam(recipe.lr, objective.decay, loss, forward, meter)
+    objective = job.objective(recipe.weight_decay)
+    meter = objective.meter
+    trainer = Adam(recipe.lr, objective.decay, job.loss, job.forward, meter)
     with seeded(recipe.seed, meter.device), meter.phase("train"):
-        ended = train_until_enough(trainer, model, data, loss, forward, progress)
+        ended = train_until_enough(trainer, job.model, job.data, job.loss, job.forward, job.progress)
     recipe = replace(recipe, epochs=ended.epochs)
     told = {"epochs_looked_at": float(ended.looked), "training_ended": float(ended.enough)}
-    if shares:  # their epochs are known only now
-        again = _fit(model, data, recipe, loss, forward, shares)
+    if job.shares:  # their epochs are known only now
+        again = _fit(replace(job, progress=None), recipe)
         return replace(again, metrics=dict(again.metrics) | told)
-    metrics = score(model, data, loss, forward) | told | {"train_seconds": meter.seconds["train"]}
-    return Trained(model, recipe, metrics)
+    return Trained(job.model, recipe, job.scores() | told | {"train_seconds": meter.seconds["train"]})
 
 
-def _fit_to_minimum(
-    model: nn.Module,
-    data: Data,
-    recipe: Recipe,
-    loss: Loss,
-    forward: Forward,
-    shares: Sequence[float],
-    progress: Progress | None,
-    *,
-    examine: bool,
-) -> Trained:
-    """Adam, then a polish; and, to ``examine`` whether there is one minimum, the same from another seed."""
-    meter = Meter(data.x.device)
-    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
+def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
+    """Adam, then a polish; and, to examine whether there is one minimum, the same from another seed."""
+    objective, told = job.objective(recipe.weight_decay), job.progress
+    meter, model = objective.meter, job.model
     refuse_no_decay(objective)
-    most = TUNING.polish.evaluations
-    total = 2 * (recipe.epochs + most)
-    states = descend(
-        objective,
-        shares=shares,
-        progress=None if progress is None else lambda n, _: progress(n, total),
-        **_how(recipe),
-    )
-    before = score(copy.deepcopy(model), data, loss, forward)
-    tell = None if progress is None else lambda done, _: progress(recipe.epochs + done, total)
+    total = 2 * (recipe.epochs + TUNING.polish.evaluations)
+    tell = None if told is None else lambda done, _: told(done, total)
+    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    before = job.scores()
+    tell = None if told is None else lambda done, _: told(recipe.epochs + done, total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
-    same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if examine else None
+    same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
     prepared = replace(prepared, agreement=None if same is None else same.value)
-    if progress is not None:
-        progress(total, total)
-    metrics = score(model, data, loss, forward)
+    if told is not None:
+        told(total, total)
+    metrics = job.scores()
     metrics |= {f"{key}_before_polish": value for key, value in before.items() if key.endswith("_f1")}
     metrics |= {
         "gradient_norm": report["gradient_norm"],
@@ -204,37 +200,25 @@ def _fit_to_minimum(
     return Trained(model, recipe, metrics, checkpoints=tuple(states), prepared=prepared)
 
 
-def _certify(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> Trained:
+def _certify(job: _Job, recipe: Recipe) -> Trained:
     """Minimise the perturbed objective from zero parameters."""
     assert recipe.certify is not None
-    meter = Meter(data.x.device)
-    objective = Objective(model, data, loss, decay_vector(model, recipe.weight_decay), forward, meter)
+    objective = job.objective(recipe.weight_decay)
+    meter = objective.meter
     with meter.phase("train"):
         done = release(certifiable(objective), None, recipe.certify, dtype=objective.mu.dtype)
-        load_flat(model, done.theta)
-    metrics = score(model.eval(), data, loss, forward) | done.figures
+        load_flat(job.model, done.theta)
+    metrics = job.scores() | done.figures
     metrics |= {"distance": done.certificate["distance"], "train_seconds": meter.seconds["train"]}
-    return Trained(model, recipe, metrics)
+    return Trained(job.model, recipe, metrics)
 
 
-def _fit_to_one_minimum(
-    model: nn.Module,
-    data: Data,
-    recipe: Recipe,
-    loss: Loss,
-    forward: Forward,
-    shares: Sequence[float],
-    progress: Progress | None,
-    *,
-    examine: bool,
-) -> Trained:
+def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     """With the decay that validation chooses, or where seeds do not agree a larger one that is nearly as good."""
-    first, *larger = _chosen_decays(model, data, recipe, loss, forward)
     done = None
-    for decay in (first, *larger):
-        own = model if done is None else copy.deepcopy(model)
-        known = replace(recipe, weight_decay=decay)
-        found = _fit_to_minimum(own, data, known, loss, forward, shares, progress, examine=examine)
+    for decay in _chosen_decays(job, recipe):
+        own = job if done is None else replace(job, model=copy.deepcopy(job.model))
+        found = _fit_to_minimum(own, replace(recipe, weight_decay=decay))
         assert found.prepared is not None
         same = found.prepared.agreement
         if done is None or (same is not None and same >= TUNING.polish.agreement):
@@ -242,9 +226,9 @@ def _fit_to_one_minimum(
         if same is None or same >= TUNING.polish.agreement:
             break
     assert done is not None
-    if done.model is not model:
-        model.load_state_dict(done.model.state_dict())
-    return replace(done, model=model)
+    if done.model is not job.model:
+        job.model.load_state_dict(done.model.state_dict())
+    return replace(done, model=job.model)
 
 
 def _how(recipe: Recipe) -> dict[str, Any]:
@@ -265,20 +249,20 @@ def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
     return known[min(range(len(known)), key=lambda n: abs(math.log(known[n] / largest))) :]
 
 
-def _chosen_decays(model: nn.Module, data: Data, recipe: Recipe, loss: Loss, forward: Forward) -> list[float]:
+def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
     """The largest decay that validation does not show to be worse than the best, then larger ones nearly as good.
 
     Decays are tried from the largest on, until two in a row are no better than the best before them.
     """
-    known, decays = _validation(data, loss), _decays(model, data)
-    if not loss.classes or not known:
+    known, decays = _validation(job.data, job.loss), _decays(job.model, job.data)
+    if not job.loss.classes or not known:
         return [decays[0]]
     found: dict[float, float] = {}
     for decay in decays:
-        objective = Objective(model, data, loss, decay_vector(model, decay), forward, Meter(data.x.device))
+        objective = job.objective(decay)
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
-        found[decay] = score(model, data, loss, forward)["val_f1"]
+        found[decay] = job.scores()["val_f1"]
         if len(found) > 2 and max(list(found.values())[-2:]) <= max(list(found.values())[:-2]):
             break
     best = max(found.values())
