@@ -275,3 +275,15 @@ def test_a_command_waits_for_another_that_writes_the_same_run(
     assert done.exit_code == 0, done.stderr
     assert done.stderr == f"waiting for another process, which is writing {path}\n"
     assert len(uw.Run.open(path).receipts) == 2
+
+
+def test_train_says_how_long_it_took_and_whether_seeds_agree(tmp_path: Path, examined: None, brief: None) -> None:
+    made = ("train", "--data", "demo", "--model", "sgc")
+    done = unweave(*made, "--out", tmp_path / "a")
+    epochs = uw.Run.open(tmp_path / "a").recipe.epochs
+    assert f"epochs: {epochs}, the best of " in done.stdout
+    with tuned(ending={"most": 10}):
+        done = unweave(*made, "--out", tmp_path / "b")
+    assert "cut off while it still became better" in done.stdout
+    done = unweave(*made, "--forgettable", "--out", tmp_path / "c")
+    assert "agreement: 1.000; another training would give the same model" in done.stdout

@@ -199,3 +199,11 @@ def test_auto_is_given_what_it_decides_by() -> None:
     assert row["gap_closed_mean"] > 0
     assert row["prepare_seconds_mean"] > result.row("gif")["prepare_seconds_mean"] > 0
     assert result.config["deletions"] == 2
+
+
+def test_a_comparison_says_whether_its_training_had_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    short, long = (uw.compare("demo", "gcn", "edges:0.01", methods=["none"], seeds=1, epochs=n) for n in (5, 120))
+    assert not short.config["training_ended"]
+    assert long.config["training_ended"]
+    show_comparison(short)
+    assert "training had not ended after 5 epochs" in capsys.readouterr().out

@@ -262,9 +262,8 @@ class Setting:
     def train(self, data: Data, recipe: Recipe) -> Run:
         """A model trained by a recipe, with what the methods under test need of it.
 
-        For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those of
-        those that serve the ladder, and
-        the run is prepared, and calibrated for ``auto``, which then serves the other methods too.
+        For ``replay`` its checkpoints; for ``retrace`` and ``auto`` those that serve the ladder, and the run is
+        prepared, and calibrated for ``auto``, which then serves the other methods too.
         """
         named = [make(*parse(how)) for how in self.methods.values() if isinstance(how, str)]
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
