@@ -19,6 +19,22 @@ object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usua
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
 
+FIRST = (
+    "test_docs_commands.py",
+    "test_blocks.py",
+    "test_examples.py",
+    "test_docs.py",
+    "test_kill.py",
+    "test_polish.py",
+)
+"""Files that take longest; whoever begins with them does not wait for one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file at a time is handed out in this order."""
+    items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
+
 @pytest.fixture
 def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""
