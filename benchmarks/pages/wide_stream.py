@@ -37,13 +37,16 @@ def blocks(found: list[Document]) -> Blocks:
     )
     if any(d["commit"].startswith(EARLIER) for d in found):
         yield (
-            f"In commit {EARLIER} a polish ended early, after 240 gradients here, which left a gradient larger "
+            f"In commit {EARLIER} a polish ended early, after 240 gradients on WordNet, which left a gradient larger "
             "than what a request pulls with, and such requests were followed by four gradients each. What they "
             "left behind added up. Since then a polish goes on for longer, and a request makes good what those "
-            "before it left; that was not measured on a graph of this size."
+            "before it left; that was not measured on WordNet again."
         )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/wide_stream.py --device cuda --jobs 5` on {where}."
+    yield (
+        "Measured by `python benchmarks/wide_stream.py --device cuda --jobs 5 --marks 2` and by `… --data dblp --model gcn "
+        f"--decay 3e-4 --marks 2` on {where}."
+    )
 
 
 PAGE = Page("A stream to a wide model", read, blocks)
