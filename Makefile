@@ -22,13 +22,13 @@ demo: .venv/user.stamp            ## train, forget, compare on the embedded grap
 	$(BIN)/unweave demo
 
 test: .venv/dev.stamp             ## the test suite, a file at a time on every core
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/dev.stamp        ## the tests that take minutes
-	$(BIN)/python -m pytest -n auto --dist loadfile -m slow
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m slow
 
 coverage: .venv/dev.stamp         ## which lines the suite runs
-	$(BIN)/python -m pytest -n auto --dist loadfile --cov=unweave --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov=unweave --cov-report=term:skip-covered
 
 check: .venv/dev.stamp            ## style, types and layers
 	$(BIN)/ruff format --check .

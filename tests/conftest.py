@@ -35,6 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A model that no test seeded is the same whichever tests ran before: here for the fixtures, below for the test."""
+    torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """The same draws whether a shared fixture was made for this test or for an earlier one."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train forgettable models once, and not for every weight decay that validation may prefer (see test_polishing)."""

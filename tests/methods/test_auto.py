@@ -275,6 +275,17 @@ def test_at_a_minimum_gif_is_believed_and_its_gradient_checked(
     assert [t["rung"] for t in receipt.ladder["tried"]] == ["gif", "gif(steps=40)", "retrain"]
 
 
+def test_a_step_that_cannot_be_believed_is_climbed_from(minimum: uw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(self: GIF, problem: Problem) -> Outcome:
+        return Outcome(problem.theta, details={"too_long": True})
+
+    monkeypatch.setattr(GIF, "forget", too_long)
+    receipt = minimum.forget(uw.draw("edges:0.05", minimum.data), "auto", at_least=0.9).receipts[-1]
+    assert receipt.ladder is not None
+    assert receipt.ladder["rung"] == "retrain"
+    assert receipt.ladder["tried"][0]["given_up"] == "its step cannot be believed however short"
+
+
 def test_a_minimum_that_seeds_do_not_agree_on_promises_no_more_than_they_do(minimum: uw.Run) -> None:
     request = uw.draw("edges:0.05", minimum.data)
     assert isinstance(minimum.prepared, Prepared)

@@ -412,3 +412,11 @@ def test_what_is_patched_after_a_request_is_what_would_be_built_anew(kind: str) 
         known = structure.features(data.x)
         assert known is not None
         torch.testing.assert_close(known.side(False).to_dense(), data.x)
+
+
+@pytest.mark.parametrize("name", uw.models.MODELS)
+def test_an_option_that_a_model_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="hiden"):
+        uw.models.MODELS[name](8, 3, hiden=32)
+    with pytest.raises(uw.errors.ModelError, match=r"hiden.*leave that option out"):
+        uw.models.build(name, 8, 3, hiden=32)

@@ -19,7 +19,7 @@ FORGET = "edges:0.03,nodes:0.02,features:0.02,labels:0.02"
 LEGEND = (
     "F1          right answers on test nodes once the data is gone; it cannot show whether anything was forgotten",
     "gap closed  how far a method went from doing nothing (0) to retraining (1); below 0 it ended farther away",
-    "cost        passes over the graph, in parts of those of retraining; finetune gets as many as gif",
+    "cost        passes over the graph, in parts of the mean of the two retrainings; finetune gets as many as gif",
     "retrain (other seed) is how far luck alone carries one retrained model from another",
 )
 

@@ -21,7 +21,7 @@ from unweave._core.tuning import TUNING
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
 
-__all__ = ["confirmed", "confirming_passes"]
+__all__ = ["confirmed", "confirming_passes", "saturated"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""

@@ -15,7 +15,7 @@ from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minim
 from unweave.errors import MethodError, NoProgressError
 from unweave.graph.index import among
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import confirmed, confirming_passes
+from unweave.methods.confirm import confirmed, confirming_passes, saturated
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
@@ -127,7 +127,9 @@ class GIF(InfluenceStep):
         try:
             outcome = self._restart(problem, ready.to(problem.theta.device).curvature, damping, ready.when)
         except NoProgressError:
-            # What the request made of the model has another curvature than what was prepared; this computes it.
+            if not saturated(problem):
+                raise
+            # What the request made of such a model has another curvature than what was prepared; this computes it.
             outcome = super().forget(problem)
             return replace(outcome, details=outcome.details | {"prepared": "of no use for this request"})
         if ready.at_minimum and ready.agreement is not None:
@@ -163,8 +165,10 @@ class GIF(InfluenceStep):
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
+            # On such a model, where that leads nowhere, the curvature is computed for the request.
+            anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
             how = "one damped influence step and corrections, with the prepared curvature"
-            return Expected(how, 2, most + confirming, settled=True)
+            return Expected(how, 2, most + confirming + anew, settled=True)
         known = super().expect(problem)
         if known.most is None or self.damping is not None or not bool(problem.forgotten_gradient.any()):
             return known
@@ -196,10 +200,14 @@ class GIF(InfluenceStep):
             return self.steps
         if damped:
             return TUNING.step.damped_steps
-        now = float(problem.original_gradient.norm())
-        rest = now if self.prepared is None else self.prepared.rest or now
+        now, rest = self._at_rest(problem)
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         return TUNING.step.small_steps if small else TUNING.step.steps
+
+    def _at_rest(self, problem: Problem) -> tuple[float, float]:
+        """‖∇L‖ before the request, and where training ended, if that is known to be another."""
+        now = float(problem.original_gradient.norm())
+        return now, now if self.prepared is None else self.prepared.rest or now
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -227,9 +235,7 @@ class GIF(InfluenceStep):
         start = problem.remaining_gradient - local.slope
         size = float(start.norm())
         if damping is None:
-            now = float(problem.original_gradient.norm())
-            rest = now if self.prepared is None else min(self.prepared.rest or now, now)
-            enough = max(TUNING.step.enough * size, rest)
+            enough = max(TUNING.step.enough * size, min(self._at_rest(problem)))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
             enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:

@@ -67,9 +67,8 @@ class GIN(Stack):
             dropout=dropout,
             activation=activation,
             unit=unit,
-            aggregation=aggregation,
-            perceptron=perceptron,
         )
+        self.config |= {"aggregation": aggregation, "perceptron": perceptron}
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits, ``[nodes, classes]``."""

@@ -32,7 +32,6 @@ class Stack(nn.Module):
         layers: Layers, at least 2.
         unit: Take every node's features at length 1. Weight decay then means the same on every graph.
         convolution: A layer of so many inputs and outputs, at its place; by default the model's own.
-        other: What else the model's config has.
     """
 
     layer: ClassVar[Callable[..., MessagePassing]]
@@ -49,13 +48,12 @@ class Stack(nn.Module):
         layers: int = 2,
         unit: bool = False,
         convolution: Callable[[int, int, Place], MessagePassing] | None = None,
-        **other: Any,
     ) -> None:
         super().__init__()
         convolution = convolution or self._usual
         if layers < 2 or hidden < 1:
             raise ModelError(f"a model needs at least 2 layers and 1 hidden unit, got {layers} and {hidden}")
-        self.config = {
+        self.config: dict[str, Any] = {
             "in_channels": in_channels,
             "out_channels": out_channels,
             "hidden": hidden,
@@ -63,7 +61,6 @@ class Stack(nn.Module):
             "dropout": dropout,
             "activation": activation,
             "unit": unit,
-            **other,
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")

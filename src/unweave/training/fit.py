@@ -169,11 +169,11 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     objective, told = job.objective(recipe.weight_decay), job.progress
     meter, model = objective.meter, job.model
     refuse_no_decay(objective)
-    total = 2 * (recipe.epochs + TUNING.polish.evaluations)
+    total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
     states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
     before = job.scores()
-    tell = None if told is None else lambda done, _: told(recipe.epochs + done, total)
+    tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
         prepared = prepare_objective(objective, flatten(model))

@@ -254,7 +254,7 @@ class Calibration:
 
 
 def longest() -> Rung:
-    """The rung that minimises longest at a minimum; it is measured nowhere else."""
+    """The rung that goes on where more gradients do not pay, at a minimum; it is measured nowhere else."""
     return Rung.of("gif", steps=TUNING.ladder.longest)
 
 

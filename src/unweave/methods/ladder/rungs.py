@@ -115,7 +115,7 @@ def rungs_of(kept: Kept) -> tuple[Rung, ...]:
     if kept.prepared is not None:  # otherwise its curvature costs the same whatever the steps
         found = [ONE_STEP, GIF]
     if kept.prepared is not None and kept.prepared.at_minimum:
-        found.append(longest())  # beyond the 15 steps at which gif stops by itself
+        found.append(longest())  # gif stops where more do not pay
     own, ladder = kept.own, TUNING.ladder
     if kept.recipe is None:
         return (*found, RETRAIN) if own is not None and own.whole else tuple(found)
