@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unweave.graph.edit import mask_of
 from unweave.objective.objective import Point
 
 __all__ = ["LocalProblem"]
@@ -40,10 +41,24 @@ class LocalProblem:
         lost = (losses if self.counted is None else losses[self.counted]).sum()
         return float(lost + torch.sum((theta - self.start) * slope, dtype=torch.float64))
 
+    def resolved(self, point: Point, pull: Tensor) -> tuple[float, bool]:
+        """The same, and whether it is too small for the precision of the losses; then the slopes at both ends tell it.
+
+        Args:
+            point: θ.
+            pull: −∇Q(θ0).
+        """
+        change = self.change(point)
+        if abs(change) > torch.finfo(self.losses.dtype).eps * float(self.losses.abs().sum(dtype=torch.float64)):
+            return change, False
+        return float((self.gradient(point) - pull) @ (point.theta.detach() - self.start)) / 2, True
+
     def gradient(self, point: Point) -> Tensor:
-        """∇Q at a point of L, where every node counts."""
-        gradient: Tensor = point.gradient() - self.slope
-        return gradient
+        """∇Q at a point of L."""
+        if self.counted is None:
+            return point.gradient() - self.slope
+        mask = mask_of(point.objective.nodes[self.counted], point.outputs.size(0))
+        return point.loss_gradient(mask) + self.mu * point.theta.detach() - self.slope
 
     def at(self, point: Point) -> tuple[float, Tensor]:
         """The change of the damped problem and its gradient, for a minimisation."""

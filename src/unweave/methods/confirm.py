@@ -50,7 +50,7 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
         return theta, {}, ()
     x, length, least = theta - problem.theta, 1.0, TUNING.step.believed
     promised = _moved(problem, _at(problem, PROBED * x)) / PROBED**2
-    here, tells, most = _at(problem, x) if point is None else point, promised > _noise(problem), _farthest(problem)
+    here, tells, most = _at(problem, x) if point is None else point, promised > problem.feigned, _farthest(problem)
     seen: list[tuple[float, float]] = []
     while True:
         ratio = _moved(problem, here) / (promised * length**2) if tells else 1.0
@@ -93,10 +93,4 @@ def _farthest(problem: Problem) -> float:
     That of labels alone does not, nor that of a node without neighbours.
     """
     change = problem.request_change
-    return TUNING.step.farthest * change if change > _noise(problem) else 0.0
-
-
-def _noise(problem: Problem) -> float:
-    """The mean KL that rounding of the outputs may feign."""
-    outputs = problem.remaining_outputs
-    return 100 * (torch.finfo(outputs.dtype).eps * float(outputs.abs().max())) ** 2
+    return TUNING.step.farthest * change if change > problem.feigned else 0.0

@@ -87,10 +87,13 @@ class GIF(InfluenceStep):
         reason to refuse.
         """
         local, point = problem.local(_share(problem)), problem.remaining.at(problem.theta + step.x)
-        change = local.change(point)
+        pull = self.vector(problem)
+        change, small = local.resolved(point, pull)
         if not keeps_promise(problem, step, point, change):
             return Verdict.POOR if change < 0 else Verdict.BAD
-        grows = float(local.gradient(point).norm()) > float(self.vector(problem).norm())
+        if small:
+            return Verdict.SMALL
+        grows = float(local.gradient(point).norm()) > float(pull.norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
     def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:

@@ -150,6 +150,12 @@ class Problem:
         return _divergence(before[self._kept], self.remaining_outputs[self._kept])
 
     @cached_property
+    def feigned(self) -> float:
+        """The mean KL that rounding of the outputs may feign."""
+        outputs = self.remaining_outputs
+        return 100 * (torch.finfo(outputs.dtype).eps * float(outputs.abs().max())) ** 2
+
+    @cached_property
     def _kept(self) -> Tensor:
         """Which nodes remain."""
         kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)

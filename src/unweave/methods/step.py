@@ -30,6 +30,7 @@ class Verdict(Enum):
     GOOD = "it keeps its promise"
     FAIR = "it lowers the objective, but something is left to wish for"
     POOR = "it lowers the objective, but not as promised"
+    SMALL = "it keeps its promise by its slopes, and the objective is rounded to more than that"
     BAD = "it does not lower the objective"
 
 
@@ -160,7 +161,10 @@ class InfluenceStep(Method):
         return Outcome(theta, solve=report, details=details | more, warnings=warnings, checked=self.checks)
 
     def choose(self, problem: Problem, v: Tensor, space: Krylov) -> Step:
-        """The least damping whose step is good; failing that the first that is fair, or the shortest that is poor."""
+        """The least damping whose step is good; failing that the first that is fair, or the shortest that is poor.
+
+        A small one is as good where none before it lowered the objective; a shorter one still would tell no more.
+        """
         least = damping = least_damping(space.values, problem.theta, problem.original_gradient)
         fair: Step | None = None
         poor: Step | None = None
@@ -173,6 +177,8 @@ class InfluenceStep(Method):
             verdict = self.judge(problem, step)
             if verdict is Verdict.GOOD:
                 return step
+            if verdict is Verdict.SMALL:
+                return fair or poor or step
             if verdict is Verdict.FAIR and fair is None:
                 fair = step
             poor = step if verdict is Verdict.POOR else poor
@@ -222,4 +228,4 @@ def keeps_promise(problem: Problem, step: Step, point: Point, change: float) -> 
     here, moved = point.objective, problem.training_change(point)
     decay = float((here.mu * step.x) @ step.x)
     predicted = max(step.bend - decay, 0.0) / 2 / here.mass
-    return moved is None or not here.loss.fisher or moved <= TUNING.damping.stretch * predicted
+    return moved is None or not here.loss.fisher or moved <= TUNING.damping.stretch * predicted + problem.feigned

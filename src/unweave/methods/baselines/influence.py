@@ -43,4 +43,7 @@ class IF(InfluenceStep):
             counted=~problem.removal.touched[here.nodes],
         )
         point = here.at(problem.theta + step.x)
-        return Verdict.GOOD if keeps_promise(problem, step, point, local.change(point)) else Verdict.BAD
+        change, small = local.resolved(point, self.vector(problem))
+        if not keeps_promise(problem, step, point, change):
+            return Verdict.BAD
+        return Verdict.SMALL if small else Verdict.GOOD
