@@ -4,8 +4,10 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +20,7 @@ from unweave.experiments.paper import setups, table2
 from unweave.experiments.paper.ablation import Leaky
 from unweave.experiments.paper.published_setup import PublishedNet, _Sampler, _weights, hops, train_published
 from unweave.experiments.paper.reproduce import EXPERIMENTS, Plan, reproduce, show, text
-from unweave.experiments.paper.results import Results
+from unweave.experiments.paper.results import Cell, Results
 from unweave.experiments.trial import OTHER_SEED
 from unweave.methods import Method, Outcome, Problem
 from unweave.methods.registry import _METHODS
@@ -28,6 +30,25 @@ ROOT = Path(__file__).parent.parent.parent
 COMMITTED = {name: Results(ROOT / "results", name) for name in EXPERIMENTS}
 SMALL = Plan(("ratio",), seeds=2, quick=True, only=("nodes:0.1",))
 NAME = "gcn demo nodes:0.1"
+
+
+@contextmanager
+def few_epochs() -> Iterator[None]:
+    """The cells of the small version, trained briefly."""
+
+    def brief(cells: Callable[[bool], list[Cell]], quick: bool) -> list[Cell]:
+        return [replace(cell, epochs=15) for cell in cells(quick)] if quick else cells(quick)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, known in EXPERIMENTS.items():
+            patch.setitem(EXPERIMENTS, name, replace(known, cells=partial(brief, known.cells)))
+        yield
+
+
+@pytest.fixture
+def brief_cells() -> Iterator[None]:
+    with few_epochs():
+        yield
 
 
 @pytest.fixture
@@ -53,11 +74,12 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
         raise KeyboardInterrupt
 
     place = tmp_path_factory.mktemp("begun")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), few_epochs():
         reproduce(SMALL, place, progress=stop)
     return place
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_a_run_is_resumed_and_joined(begun: Path, tmp_path: Path, third_party: str) -> None:
     calls: list[tuple[int, int]] = []
     shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
@@ -77,6 +99,7 @@ def test_a_run_is_resumed_and_joined(begun: Path, tmp_path: Path, third_party: s
     assert joined.values(NAME, "finetune", "cost") == whole.values(NAME, "finetune", "cost")
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) -> None:
     plan = Plan(("table2",), 1, True, ("gcn", "ordinary"), (third_party,))
     page = show(reproduce(plan, tmp_path), tmp_path / "results.md")[0].read_text()
@@ -84,6 +107,7 @@ def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) 
     assert re.search(r"\| GCN \| eraser-blpa \| 0\.\d", page)
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_a_method_that_no_worker_knows_has_not_failed(tmp_path: Path, third_party: str) -> None:
     plan = Plan(("ratio",), 1, True, ("nodes:0.1",), (third_party,))
     with pytest.raises(uw.MethodError, match="unknown method 'shrink'"):
@@ -91,6 +115,7 @@ def test_a_method_that_no_worker_knows_has_not_failed(tmp_path: Path, third_part
     assert not (tmp_path / "ratio.json").exists()
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
     def again(done: int, total: int) -> None:
         with pytest.raises(uw.UnweaveError, match="another run writes"):
@@ -99,6 +124,7 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path) -> None:
     reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, progress=again)
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_a_row_is_not_continued_on_another_machine(
     begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +138,7 @@ def test_a_row_is_not_continued_on_another_machine(
     assert Results(tmp_path, "ratio").values(NAME, "gif", "f1") == before
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_several_processes_measure_the_same(begun: Path, tmp_path: Path) -> None:
     one = Results(begun, "ratio")
     two = reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, jobs=2)["ratio"]
@@ -121,6 +148,7 @@ def test_several_processes_measure_the_same(begun: Path, tmp_path: Path) -> None
         assert len(two.values(NAME, method, "f1")) == 1
 
 
+@pytest.mark.usefixtures("brief_cells")
 def test_the_command(tmp_path: Path) -> None:
     done = unweave("reproduce", "efficacy", "--quick", "--seeds", "1", "--only", "crossed:0.5", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr

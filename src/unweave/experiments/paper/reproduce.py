@@ -110,9 +110,9 @@ def reproduce(
     """
     where = environment(find_device(device)) | {"processes": jobs}
     source, folder = commit(), None if root is None else str(root)
-    with _alone(out), _pool(jobs) as run:
+    cells = {name: plan.cells(name) for name in plan.experiments}
+    with _alone(out), _pool(jobs, most=plan.seeds * sum(map(len, cells.values()))) as run:
         results = {name: Results(out, name) for name in plan.experiments}
-        cells = {name: plan.cells(name) for name in plan.experiments}
         undecided = [
             Task(name, cell, 0, device, folder)
             for name in cells
@@ -210,12 +210,13 @@ Run = Callable[[Callable[[Task], tuple[Task, Any]], Sequence[Task]], Iterator[tu
 
 
 @contextmanager
-def _pool(jobs: int) -> Iterator[Run]:
-    """A way to run tasks: in this process, or in several that share the device."""
+def _pool(jobs: int, most: int) -> Iterator[Run]:
+    """A way to run tasks: in this process, or in several that share the device, no more than have something to do."""
     if jobs < 1:
         raise UnweaveError(f"jobs must be at least 1, got {jobs}")
     if jobs == 1:
         yield map
         return
-    with multiprocessing.get_context("spawn").Pool(jobs, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    spawned = multiprocessing.get_context("spawn")
+    with spawned.Pool(min(jobs, most), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield pool.imap_unordered
