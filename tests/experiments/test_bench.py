@@ -1,7 +1,8 @@
 """The bench: every method in turns, quality beside every time, and a floor that can be counted by hand."""
 
 import json
-from functools import cache
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import unweave as uw
 from tests.cli.test_cli import refused, unweave
 from unweave.errors import ModelError
 from unweave.experiments import bench as bench_module
-from unweave.experiments.bench import METHODS, PREPARED, PUBLISHED, SPED_UP, bench
+from unweave.experiments.bench import METHODS, PREPARED, PUBLISHED, SPED_UP, Bench, bench
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
+from unweave.methods import Method
+from unweave.methods.registry import make
 from unweave.models import structure
 from unweave.testing import small_graph
 
@@ -24,13 +27,20 @@ def graph(seed: int) -> Data:
     return small_graph()
 
 
-MEASURED = cache(measure_machine)
+MEASURED = cache(partial(measure_machine, side=256))
 
 
-@pytest.fixture(autouse=True)
-def one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is the same in every test, and measured once."""
-    monkeypatch.setattr(bench_module, "measure_machine", MEASURED)
+@pytest.fixture(scope="module", autouse=True)
+def briefly() -> Iterator[None]:
+    """The machine is measured once, with small matrices, and the published recursion, far the slowest, is short."""
+
+    def short(name: str, options: dict[str, Any], recipe: uw.Recipe) -> Method:
+        return make(name, options | ({"iterations": 15} if name == PUBLISHED else {}), recipe)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_module, "measure_machine", MEASURED)
+        patch.setattr(bench_module, "make", short)
+        yield
 
 
 def net(features: int, classes: int) -> nn.Module:
@@ -112,25 +122,30 @@ def test_the_command(tmp_path: Path) -> None:
         bench(graph, net, repeats=4)
 
 
-def test_the_published_procedure_runs_on_messages_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, bool] = {}
+@pytest.fixture(scope="module")
+def impatient() -> tuple[Bench, set[str]]:
+    """A bench that waits for nobody, and which methods ran, and how."""
+    seen: set[str] = set()
     plain = bench_module.unlearn
 
     def listening(*args: Any, **kwargs: Any) -> Any:
         layer, data = args[0].conv1, args[1]
         how = structure.serves(layer, data.x, data.edge_index)
-        name = args[3].name if how else f"{args[3].name} by messages"
-        seen[name] = True
+        seen.add(args[3].name if how else f"{args[3].name} by messages")
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(bench_module, "unlearn", listening)
-    bench(graph, net, epochs=5)
-    assert set(seen) == {"retrain", "finetune", "gif", "gif-published", "gif-published by messages"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_module, "unlearn", listening)
+        patch.setattr(bench_module, "PATIENCE", 0.0)
+        return bench(graph, net, epochs=5), seen
 
 
-def test_who_is_too_slow_sits_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_module, "PATIENCE", 0.0)
-    found = bench(graph, net, epochs=5)
+def test_the_published_procedure_runs_on_messages_and_nobody_else(impatient: tuple[Bench, set[str]]) -> None:
+    assert impatient[1] == {"retrain", "finetune", "gif", "gif-published", "gif-published by messages"}
+
+
+def test_who_is_too_slow_sits_out(impatient: tuple[Bench, set[str]]) -> None:
+    found = impatient[0]
     assert len(found.row(PUBLISHED)["rounds"]) == 1
     assert len(found.row(SPED_UP)["rounds"]) == 5
     assert found.row(PREPARED)["faster_than_published"] > 0
