@@ -10,6 +10,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core th
 import pytest
 import torch
 
+from tests.scripts import PART, small_demo
 from unweave._core.tuning import TUNING, tuned
 from unweave.training import agreement, fit
 
@@ -66,6 +67,13 @@ def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of forgettable models whether another seed agrees, as everybody does; elsewhere no test pays for that."""
     monkeypatch.setattr("unweave.training.fit.agreement_of", agreement.agreement_of)
+
+
+@pytest.fixture
+def embedded(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As many nodes of the embedded graph as the parameter says, for what is shown on it; all of them for None."""
+    with small_demo(getattr(request, "param", PART)):
+        yield
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
-"""Run scripts, each in a process of its own that need not import torch again: ``python tests/scripts.py``.
+"""Run scripts, each in a process of its own that need not import torch again: ``python tests/scripts.py [NODES]``.
 
 This process imports what all of them need, once. It reads ``{"command": [script, …], "cwd": …, "to": …}`` from its
 input, a line for each, forks a child that becomes the script, and answers how that ended; what the script prints goes
-to the file ``to``.
+to the file ``to``. With a number of nodes, so many of the embedded graph are all of it.
 """
 
 import importlib
@@ -11,13 +11,19 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch_geometric.data import Data
 
 from unweave._core.tuning import TUNING
+from unweave.datasets import loading
+from unweave.datasets.demo import demo_graph
 from unweave.training import fit
 
 SETTINGS = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning", "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
@@ -35,11 +41,32 @@ NEEDED = (
 """What the scripts import; unweave alone would import little before it is used."""
 
 
+PART = 700
+"""Nodes of the embedded graph that are enough for who only shows how something is done."""
+
+
+def part_of_demo(nodes: int) -> Data:
+    """The first nodes of the embedded graph, and the edges between them."""
+    data = demo_graph()
+    return data.subgraph(torch.arange(data.num_nodes) < nodes)
+
+
+@contextmanager
+def small_demo(nodes: int | None = PART) -> Iterator[None]:
+    """So many nodes of the embedded graph are all of it; without a number it is what it is."""
+    before = loading.demo_graph
+    loading.demo_graph = demo_graph if nodes is None else partial(part_of_demo, nodes)
+    try:
+        yield
+    finally:
+        loading.demo_graph = before
+
+
 class Scripts:
     """The process, from outside."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
+    def __init__(self, nodes: int | None = None) -> None:
+        command = [sys.executable, __file__, *([] if nodes is None else [str(nodes)])]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | SETTINGS
         )
@@ -81,6 +108,8 @@ if __name__ == "__main__":
     fit.agreement_of = lambda *_, **__: None  # as in conftest.py
     object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
+    if sys.argv[1:]:
+        loading.demo_graph = partial(part_of_demo, int(sys.argv[1]))
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     for line in sys.stdin:
         child = os.fork()

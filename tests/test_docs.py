@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import unweave as uw
+from tests.scripts import PART
 from unweave.experiments.paper.experiment import behind, best_published
 from unweave.experiments.paper.results import Results
 
@@ -26,13 +27,14 @@ def blocks(language: str, page: Path) -> list[str]:
 
 
 def marked(language: str) -> list[object]:
-    """The pages that have such blocks, the slow ones marked."""
+    """The pages that have such blocks, and nodes of the embedded graph: a part, and, being slow, all of them."""
     found = [page for page in PAGES if blocks(language, page)]
-    return [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.name in SLOW else []) for p in found]
+    part = [pytest.param(p, PART, id=p.stem) for p in found if p.name not in SLOW]
+    return part + [pytest.param(p, None, id=f"{p.stem}-whole", marks=pytest.mark.slow) for p in found]
 
 
-@pytest.mark.usefixtures("few_references", "brief")
-@pytest.mark.parametrize("page", marked("python"))
+@pytest.mark.usefixtures("embedded", "few_references", "brief")
+@pytest.mark.parametrize(("page", "embedded"), marked("python"), indirect=["embedded"])
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}

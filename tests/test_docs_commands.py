@@ -21,16 +21,17 @@ ELSEWHERE = re.compile(r"--device cuda|--data cora")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], Any]:
     """Train as a command says, once for all the pages that say the same; the run is copied to where each wants it."""
-    kept: dict[str, tuple[Any, Path]] = {}
+    kept: dict[tuple[str, int], tuple[Any, Path]] = {}
 
     def train(command: str, cwd: Path) -> Any:
         how, out = command.split(" --out ")
-        if how not in kept:
+        key = how, int(uw.load("demo").num_nodes)
+        if key not in kept:
             place = tmp_path_factory.mktemp("trained") / "run"
-            kept[how] = unweave(*shlex.split(how)[1:], "--out", place, cwd=cwd), place
+            kept[key] = unweave(*shlex.split(how)[1:], "--out", place, cwd=cwd), place
             ready = uw.Run.open(place).prepared if "--forgettable" in how else None
             assert ready is None or ready.at_minimum, "however briefly it was trained"
-        result, place = kept[how]
+        result, place = kept[key]
         if result.exit_code == 0:
             shutil.copytree(place, cwd / shlex.split(out, comments=True)[0])
         return result
@@ -38,8 +39,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], A
     return train
 
 
-@pytest.mark.usefixtures("few_references", "brief")
-@pytest.mark.parametrize("page", marked("bash"))
+@pytest.mark.usefixtures("embedded", "few_references", "brief")
+@pytest.mark.parametrize(("page", "embedded"), marked("bash"), indirect=["embedded"])
 def test_the_commands_run(page: Path, tmp_path: Path, trained: Callable[[str, Path], Any]) -> None:
     (tmp_path / "requests.jsonl").write_text(
         next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')

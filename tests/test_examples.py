@@ -5,15 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts import Scripts
+from tests.scripts import PART, Scripts
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    found = Scripts()
+@pytest.fixture(scope="module", params=[PART, pytest.param(None, id="whole", marks=pytest.mark.slow)])
+def scripts(request: pytest.FixtureRequest) -> Iterator[Scripts]:
+    """Whoever runs them, on a part of the embedded graph, and, being slow, on all of it."""
+    found = Scripts(request.param)
     yield found
     found.close()
 
