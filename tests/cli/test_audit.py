@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,17 @@ import torch
 import unweave as uw
 from tests.audits import made_audit
 from tests.cli.test_cli import refused, unweave
+from tests.scripts import small_demo
 from unweave.cli import audit as command
 
 FEW = ("--quick", "--jobs", 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph is all of it."""
+    with small_demo():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import unweave as uw
+from tests.scripts import PART, small_demo
 from unweave._core.tuning import tuned
 from unweave.cli.app import app
 from unweave.run import lock
@@ -34,6 +36,13 @@ def test_a_refusal_in_a_process_of_its_own_shows_no_traceback(tmp_path: Path) ->
     assert result.returncode == 1
     assert result.stdout == ""
     assert result.stderr == f"unweave: {tmp_path} is not a run: it has no manifest.json\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph is all of it."""
+    with small_demo():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +170,10 @@ def test_compare_writes_json_and_plot(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("brief")
-def test_demo_is_the_main_job(tmp_path: Path) -> None:
-    done = unweave("demo", "--seeds", 1, cwd=tmp_path)
+@pytest.mark.parametrize("nodes", [PART, pytest.param(None, id="whole", marks=pytest.mark.slow)])
+def test_demo_is_the_main_job(tmp_path: Path, nodes: int | None) -> None:
+    with small_demo(nodes):
+        done = unweave("demo", "--seeds", 1, cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
     for word in (
         "none",

@@ -1,11 +1,20 @@
 """The ladder on the command line: calibrate, forget by it, and streams of requests."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.test_cli import refused, unweave
+from tests.scripts import small_demo
+
+
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph is all of it."""
+    with small_demo():
+        yield
 
 
 @pytest.fixture(scope="module")
