@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 import ladder_matrix
+import pytest
 from pages.ladder_matrix import BUDGETS, auto, key_of, read
 from shared import write_lines
 
@@ -13,6 +14,7 @@ def asked(out: Path) -> argparse.Namespace:
     return argparse.Namespace(**usual, device="cpu", seeds=2, deletions=1, out=out)
 
 
+@pytest.mark.usefixtures("embedded")
 def test_trainings_are_shared_and_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     tasks = list(ladder_matrix.wanted(asked(tmp_path)))
     assert [(t.forget, t.split, t.seed) for t in tasks] == [

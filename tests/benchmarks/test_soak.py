@@ -7,6 +7,7 @@ import soak
 import unweave as uw
 
 
+@pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize("way", ["forgettable", "ordinary"])
 def test_thirty_requests_leave_nothing_behind(way: str) -> None:
     rng = np.random.default_rng(1)
