@@ -35,7 +35,7 @@ class Behind(nn.Module):
 
 
 EPOCHS = 60
-SIZE = Size(references=10, shadows=10)
+SIZE = Size(references=8, shadows=8)
 
 
 @pytest.fixture(scope="module")
@@ -280,6 +280,8 @@ def test_runs_that_do_not_follow_one_another_are_refused(demo: uw.Run) -> None:
         uw.audit(demo, demo)
 
 
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize("embedded", [1000], indirect=True)
 def test_a_comparison_asks_it_of_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unweave.experiments.compare.FULL", Size(references=8, shadows=8))
     votes = "eraser-blpa(shards=2,aggregation=majority)"

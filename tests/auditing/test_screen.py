@@ -1,6 +1,7 @@
 """Screening: damage by its formula, random requests left alone, attacks flagged, refused and accounted for."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.cli.test_cli import refused, unweave
+from tests.scripts import small_demo
 from unweave.auditing.before.damage import OTHERS, VALIDATION, Probe
 from unweave.auditing.limits import limits_of
 from unweave.curvature.preparation import checked_objective
@@ -22,6 +24,13 @@ from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 GROUPS = {VALIDATION: "val_mask", OTHERS: "test_mask"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph, large enough to hold an attack, is all of it."""
+    with small_demo(1300):
+        yield
 
 
 @pytest.fixture(scope="module")
