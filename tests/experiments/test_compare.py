@@ -201,6 +201,7 @@ def test_auto_is_given_what_it_decides_by() -> None:
     assert result.config["deletions"] == 2
 
 
+@pytest.mark.usefixtures("embedded")
 def test_a_comparison_says_whether_its_training_had_ended(capsys: pytest.CaptureFixture[str]) -> None:
     short, long = (uw.compare("demo", "gcn", "edges:0.01", methods=["none"], seeds=1, epochs=n) for n in (5, 120))
     assert not short.config["training_ended"]

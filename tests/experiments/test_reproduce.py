@@ -99,7 +99,7 @@ def test_a_run_is_resumed_and_joined(begun: Path, tmp_path: Path, third_party: s
     assert joined.values(NAME, "finetune", "cost") == whole.values(NAME, "finetune", "cost")
 
 
-@pytest.mark.usefixtures("brief_cells")
+@pytest.mark.usefixtures("brief_cells", "embedded")
 def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) -> None:
     plan = Plan(("table2",), 1, True, ("gcn", "ordinary"), (third_party,))
     page = show(reproduce(plan, tmp_path), tmp_path / "results.md")[0].read_text()
@@ -148,7 +148,7 @@ def test_several_processes_measure_the_same(begun: Path, tmp_path: Path) -> None
         assert len(two.values(NAME, method, "f1")) == 1
 
 
-@pytest.mark.usefixtures("brief_cells")
+@pytest.mark.usefixtures("brief_cells", "embedded")
 def test_the_command(tmp_path: Path) -> None:
     done = unweave("reproduce", "efficacy", "--quick", "--seeds", "1", "--only", "crossed:0.5", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
@@ -284,6 +284,7 @@ def test_the_one_split_is_one() -> None:
     assert torch.equal(first.train_mask, ~first.test_mask)
 
 
+@pytest.mark.usefixtures("embedded")
 def test_the_leak_is_a_leak_and_ours_has_none() -> None:
     data, changed = uw.load("demo"), uw.load("demo")
     changed.y[changed.test_mask] = (changed.y[changed.test_mask] + 1) % int(changed.num_classes)
