@@ -11,7 +11,7 @@ Receipts have the digest of all of it, and the numbers of the groups that their 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unweave._core.digest import document_digest
@@ -443,8 +443,8 @@ class Tuning:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every number, by group, as a JSON document."""
         return {
-            group: {name: list(value) if isinstance(value, tuple) else value for name, value in numbers.items()}
-            for group, numbers in asdict(self).items()
+            group: {name: list(value) if isinstance(value, tuple) else value for name, value in vars(numbers).items()}
+            for group, numbers in vars(self).items()
         }
 
     @property
@@ -459,7 +459,7 @@ class Tuning:
         the same rules, and the numbers that mattered can be read without the program.
         """
         every = self.to_dict()
-        return {"digest": self.digest, **{group: every[group] for group in groups}}
+        return {"digest": document_digest(every)[:12], **{group: every[group] for group in groups}}
 
 
 TUNING = Tuning()

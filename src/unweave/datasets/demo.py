@@ -42,24 +42,39 @@ def _generated() -> Data:
     pairs = np.stack([source, target])[:, source != target]
     edges = to_undirected(torch.from_numpy(pairs.astype(np.int64)), num_nodes=NODES)
 
-    common = 1 / (5.0 + np.arange(WORDS))
     x = torch.zeros(NODES, WORDS)
-    vocabularies = [np.argsort(rng.random(WORDS), kind="stable")[:FIELD_WORDS] for _ in FIELDS]
+    vocabularies = np.stack([np.argsort(rng.random(WORDS), kind="stable")[:FIELD_WORDS] for _ in FIELDS])
     topic = np.where(rng.random(NODES) < BETWEEN_FIELDS, _choose(rng, np.array(FIELDS), NODES), field)
-    for node in range(NODES):
-        count = LENGTH[0] + int(rng.random() * (LENGTH[1] - LENGTH[0]))
-        typical = rng.random(count) < TYPICAL
-        words = np.where(
-            typical,
-            vocabularies[topic[node]][(rng.random(count) * FIELD_WORDS).astype(int)],
-            _choose(rng, common, count),
-        )
-        x[node, torch.from_numpy(words.astype(np.int64))] = 1
+    node, word = _words(rng, vocabularies, topic)
+    x[torch.from_numpy(node), torch.from_numpy(word)] = 1
     return Data(x=x, edge_index=edges, y=torch.from_numpy(field.astype(np.int64)))
 
 
+def _words(rng: np.random.Generator, vocabularies: np.ndarray, topic: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which paper holds which word: its length is drawn for each paper, then three numbers for each of its words."""
+    drawn = rng.random(NODES * (1 + 3 * LENGTH[1]))  # more than are needed
+    starts, counts, at = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64), 0
+    for paper in range(NODES):
+        starts[paper], counts[paper] = at + 1, LENGTH[0] + int(drawn[at] * (LENGTH[1] - LENGTH[0]))
+        at += 1 + 3 * int(counts[paper])
+    node = np.repeat(np.arange(NODES), counts)
+    place = (starts - np.cumsum(counts) + counts)[node] + np.arange(node.size)
+    typical, of_field, of_all = (drawn[place + number * counts[node]] for number in range(3))
+    word = np.where(
+        typical < TYPICAL,
+        vocabularies[topic[node], (of_field * FIELD_WORDS).astype(int)],
+        _chosen(of_all, 1 / (5.0 + np.arange(WORDS))),
+    )
+    return node, word
+
+
 def _choose(rng: np.random.Generator, weights: np.ndarray, count: int) -> np.ndarray:
-    """Draw indices in proportion to weights, by inverting their cumulative sum."""
+    """Draw indices in proportion to weights."""
+    return _chosen(rng.random(count), weights)
+
+
+def _chosen(uniform: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Uniform numbers as indices in proportion to weights, by inverting their cumulative sum."""
     steps = np.cumsum(weights)
-    drawn: np.ndarray = np.minimum(np.searchsorted(steps, rng.random(count) * steps[-1]), weights.size - 1)
-    return drawn
+    chosen: np.ndarray = np.minimum(np.searchsorted(steps, uniform * steps[-1]), weights.size - 1)
+    return chosen
