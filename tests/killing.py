@@ -1,40 +1,62 @@
-"""Kill work on a run again and again, at random moments: ``python -m tests.killing WORK RUN KILLS``.
+"""Kill work on a run again and again, at random moments; after each kill the run is opened and verified.
 
-One process forks the workers, so that what is killed is the work and not the imports before it. After each kill the run
-is opened and verified; what it holds then is printed as JSON.
+The process that asks for it forks the workers, so that what is killed is the work and not the imports before it.
 """
 
-import importlib
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import unweave as uw
+from torch_geometric.data import Data
 
+import unweave as uw
+from unweave.testing import small_graph
+
+GONE = (12, 20, 30)
+"""Nodes that are asked for."""
+
+
+def graph() -> Data:
+    """What the runs are about."""
+    return small_graph(nodes=90)
+
+
+def opened(path: Path) -> uw.Run:
+    """A run on it."""
+    return uw.Run.open(path, data=graph())
+
+
+EDGES = [(u, v) for u, v in graph().edge_index.t().tolist() if u < v and not {u, v} & set(GONE)]
 REQUESTS = [
-    uw.Request(edges=[(2, 146)]),
-    uw.Request(nodes=[12]),
+    uw.Request(edges=EDGES[:1]),
+    uw.Request(nodes=GONE[:1]),
     uw.Request(features={7: "all"}),
     uw.Request(labels=[3]),
-    uw.Request(nodes=[20, 30]),
+    uw.Request(nodes=GONE[1:]),
     uw.Request(labels=[40]),
 ]
+MANY = [*REQUESTS, *(uw.Request(edges=[edge]) for edge in EDGES[1:19])]
+"""As many as are not all carried out before the first worker is killed."""
 
 
 def calibrate(path: Path) -> None:
-    """Twelve simulated deletions, saved one by one."""
-    uw.Run.open(path).calibrate(12, keep=lambda run: run.save(path, overwrite=True))
+    """Twenty simulated deletions, saved one by one."""
+    opened(path).calibrate(20, keep=lambda run: run.save(path, overwrite=True))
 
 
 def stream(path: Path) -> None:
-    """Six requests, one after another, saved one by one."""
-    uw.Run.open(path).forget(REQUESTS, "gif", out=path)
+    """Many requests, one after another, saved one by one."""
+    opened(path).forget(MANY, "gif", out=path)
+
+
+def kill_often(work: Callable[[Path], None], path: Path, kills: int) -> list[dict[str, int]]:
+    """What the run holds after each kill; every other worker may save something first."""
+    chance = random.Random(0)
+    moments = [chance.uniform(0.02, 0.5) for _ in range(kills)]
+    return [killed(work, path, moment, patient=bool(n % 2)) for n, moment in enumerate(moments)]
 
 
 def killed(work: Callable[[Path], None], path: Path, seconds: float, *, patient: bool) -> dict[str, int]:
@@ -51,7 +73,7 @@ def killed(work: Callable[[Path], None], path: Path, seconds: float, *, patient:
     if not ended:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    run = uw.Run.open(path).verify()
+    run = opened(path).verify()
     return {
         "deletions": 0 if run.calibration is None else len(run.calibration.deletions),
         "receipts": len(run.receipts),
@@ -63,24 +85,3 @@ def _inode(path: Path) -> int | None:
         return path.stat().st_ino
     except FileNotFoundError:  # between two renames
         return None
-
-
-def kill_often(work: str, path: Path, kills: int) -> list[dict[str, int]]:
-    """The same in a process of its own, once for each kill."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # threads do not survive a fork
-    command = [sys.executable, "-m", "tests.killing", work, str(path), str(kills)]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=True, env=environment, cwd=Path(__file__).parents[1]
-    )
-    states: list[dict[str, int]] = json.loads(found.stdout)
-    return states
-
-
-if __name__ == "__main__":
-    for name in ("calibrate", "run"):
-        importlib.import_module(f"unweave.run.{name}")  # so that no worker has to
-    chance = random.Random(0)
-    work = {"calibrate": calibrate, "stream": stream}[sys.argv[1]]
-    moments = [chance.uniform(0.02, 0.5) for _ in range(int(sys.argv[3]))]
-    path = Path(sys.argv[2])
-    print(json.dumps([killed(work, path, moment, patient=bool(n % 2)) for n, moment in enumerate(moments)]))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
@@ -56,66 +57,80 @@ def network(layer: str) -> nn.Module:
     return LAYERS[layer]().double().eval()
 
 
-@settings(max_examples=60, deadline=None)
-@given(problems(), st.sampled_from(sorted(LAYERS)))
-def test_region_equals_whole_graph_and_nothing_changes_outside(problem: tuple[Data, uw.Request], layer: str) -> None:
-    data, request = problem
-    model = network(layer)
-    done = attempt(model, data, request)
-    assert done.receipt.region["steps"] is not None, "the region must hold without being widened"
-    whole = uw.unlearn(
-        model, data, request, weight_decay=DECAY, damping=1.0, tolerance=1e-12, iterations=1000,
-        allow_class_loss=True, hops=99,
-    )  # fmt: skip
-    torch.testing.assert_close(flatten(done.model), flatten(whole.model), rtol=1e-8, atol=1e-10)
-    with torch.no_grad():
-        moved = (model(data.x, data.edge_index) - model(done.data.x, done.data.edge_index)).abs().amax(dim=1) > 1e-9
-    assert int(moved.sum()) <= done.receipt.region["nodes"]
+@pytest.mark.parametrize("examples", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_region_equals_whole_graph_and_nothing_changes_outside(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(problems(), st.sampled_from(sorted(LAYERS)))
+    def holds(problem: tuple[Data, uw.Request], layer: str) -> None:
+        data, request = problem
+        model = network(layer)
+        done = attempt(model, data, request)
+        assert done.receipt.region["steps"] is not None, "the region must hold without being widened"
+        whole = uw.unlearn(
+            model, data, request, weight_decay=DECAY, damping=1.0, tolerance=1e-12, iterations=1000,
+            allow_class_loss=True, hops=99,
+        )  # fmt: skip
+        torch.testing.assert_close(flatten(done.model), flatten(whole.model), rtol=1e-8, atol=1e-10)
+        with torch.no_grad():
+            moved = (model(data.x, data.edge_index) - model(done.data.x, done.data.edge_index)).abs().amax(dim=1) > 1e-9
+        assert int(moved.sum()) <= done.receipt.region["nodes"]
+
+    holds()
 
 
-@settings(max_examples=40, deadline=None)
-@given(problems(), st.sampled_from(sorted(LAYERS)), st.randoms(use_true_random=False))
-def test_relabelling_nodes_relabels_the_result(problem: tuple[Data, uw.Request], layer: str, random: Any) -> None:
-    data, request = problem
-    order = list(range(data.num_nodes))
-    random.shuffle(order)
-    place = torch.tensor(order)
-    renamed = Data(edge_index=place[data.edge_index])
-    for key in ("x", "y", "train_mask", "test_mask"):
-        renamed[key] = torch.empty_like(data[key])
-        renamed[key][place] = data[key]
-    moved = uw.Request(
-        nodes=[order[n] for n in request.nodes],
-        edges=[(order[u], order[v]) for u, v in request.edges],
-        features={order[n]: c for n, c in request.features.items()},
-        labels=[order[n] for n in request.labels],
-    )
-    model = network(layer)
-    first, second = attempt(model, data, request), attempt(model, renamed, moved)
-    torch.testing.assert_close(flatten(first.model), flatten(second.model), rtol=1e-7, atol=1e-9)
-    torch.testing.assert_close(first.data.x, second.data.x[place])
-    assert first.receipt.region["sizes"] == second.receipt.region["sizes"]
+@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.slow)])
+def test_relabelling_nodes_relabels_the_result(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(problems(), st.sampled_from(sorted(LAYERS)), st.randoms(use_true_random=False))
+    def holds(problem: tuple[Data, uw.Request], layer: str, random: Any) -> None:
+        data, request = problem
+        order = list(range(data.num_nodes))
+        random.shuffle(order)
+        place = torch.tensor(order)
+        renamed = Data(edge_index=place[data.edge_index])
+        for key in ("x", "y", "train_mask", "test_mask"):
+            renamed[key] = torch.empty_like(data[key])
+            renamed[key][place] = data[key]
+        moved = uw.Request(
+            nodes=[order[n] for n in request.nodes],
+            edges=[(order[u], order[v]) for u, v in request.edges],
+            features={order[n]: c for n, c in request.features.items()},
+            labels=[order[n] for n in request.labels],
+        )
+        model = network(layer)
+        first, second = attempt(model, data, request), attempt(model, renamed, moved)
+        torch.testing.assert_close(flatten(first.model), flatten(second.model), rtol=1e-7, atol=1e-9)
+        torch.testing.assert_close(first.data.x, second.data.x[place])
+        assert first.receipt.region["sizes"] == second.receipt.region["sizes"]
+
+    holds()
 
 
-@settings(max_examples=40, deadline=None)
-@given(problems(), st.sampled_from(["gif", "if", "finetune", "retrain"]))
-def test_test_labels_never_matter(problem: tuple[Data, uw.Request], method: str) -> None:
-    data, request = problem
-    changed = data.clone()
-    changed.y[~changed.train_mask] = 1 - changed.y[~changed.train_mask]
-    recipe = uw.Recipe(epochs=2, weight_decay=DECAY)
-    model = network("gcn")
+@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.slow)])
+def test_test_labels_never_matter(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(problems(), st.sampled_from(["gif", "if", "finetune", "retrain"]))
+    def holds(problem: tuple[Data, uw.Request], method: str) -> None:
+        data, request = problem
+        changed = data.clone()
+        changed.y[~changed.train_mask] = 1 - changed.y[~changed.train_mask]
+        recipe = uw.Recipe(epochs=2, weight_decay=DECAY)
+        model = network("gcn")
 
-    def solve(graph: Data) -> uw.Unlearned | str:
-        try:
-            return uw.unlearn(model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, recipe=recipe)
-        except uw.SolverError as error:  # nobody trained this model, so a step may well be refused
-            return str(error)
+        def solve(graph: Data) -> uw.Unlearned | str:
+            try:
+                return uw.unlearn(
+                    model, graph, request, method, weight_decay=DECAY, allow_class_loss=True, recipe=recipe
+                )
+            except uw.SolverError as error:  # nobody trained this model, so a step may well be refused
+                return str(error)
 
-    first, second = solve(data), solve(changed)
-    if isinstance(first, str) or isinstance(second, str):
-        assert first == second
-        return
-    assert torch.equal(flatten(first.model), flatten(second.model))
-    assert first.receipt.parameters == second.receipt.parameters
-    assert first.receipt.objective == second.receipt.objective
+        first, second = solve(data), solve(changed)
+        if isinstance(first, str) or isinstance(second, str):
+            assert first == second
+            return
+        assert torch.equal(flatten(first.model), flatten(second.model))
+        assert first.receipt.parameters == second.receipt.parameters
+        assert first.receipt.objective == second.receipt.objective
+
+    holds()

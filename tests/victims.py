@@ -1,16 +1,19 @@
 """Kill processes while they write runs; a script, so that torch is imported once and every victim is a fork of it.
 
-``python tests/victims.py PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
+``python -m tests.victims PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
 
     {"save": RUN, "over": RUN or null, "under": FOLDER, "exchange": false}
     {"arguments": [...], "after": [share, ...], "fresh": RUN, "under": FOLDER}
     {"together": TIMES, "fresh": RUN, "under": FOLDER}
+    {"work": NAME, "kills": TIMES, "fresh": RUN, "under": FOLDER}
 
 The first saves a run as ``FOLDER/n/run``, perhaps over a copy of another, killed before the n-th thing it does to
 files, for n = 1, 2, … until one comes to its end; ``exchange`` says whether two folders can change places in one step.
 The second is the command line in ``FOLDER/n``, with a copy of ``fresh`` as ``run`` in it. The first victim may come to
 its end, the others are killed after a share of the time that took. The third kills nobody: two processes forget in
 the place of ``FOLDER/n/run`` at once, one by the command line and one in Python, or both in the same way.
+The last kills work on one run, a copy of ``fresh`` as ``FOLDER/run``, at random moments (:mod:`tests.killing`), and
+tells what that run held after each kill.
 """
 
 import contextlib
@@ -30,6 +33,7 @@ from typing import Any
 import torch
 
 import unweave.run.folder
+from tests.killing import calibrate, kill_often, stream
 from unweave import datasets
 from unweave.cli import main
 from unweave.errors import RunError
@@ -143,11 +147,17 @@ def deaths_of_command(death: dict[str, Any]) -> list[int]:
     return ends
 
 
+def deaths_at_work(death: dict[str, Any]) -> list[dict[str, int]]:
+    path = Path(death["under"]) / "run"
+    shutil.copytree(death["fresh"], path)
+    return kill_often({"calibrate": calibrate, "stream": stream}[death["work"]], path, death["kills"])
+
+
 if __name__ == "__main__":
-    for name in ("app", "forget"):
-        importlib.import_module(f"unweave.cli.{name}")  # and what it needs, so that no victim has to
+    for name in ("cli.app", "cli.forget", "run.calibrate", "run.run"):
+        importlib.import_module(f"unweave.{name}")  # and what it needs, so that no victim has to
     datasets.load("demo")
     torch.set_num_threads(1)  # nothing may run beside a process that forks
     plan = json.loads(Path(sys.argv[1]).read_text())
-    kinds = {"save": deaths_of_save, "arguments": deaths_of_command, "together": pairs}
+    kinds = {"save": deaths_of_save, "arguments": deaths_of_command, "together": pairs, "work": deaths_at_work}
     print(json.dumps([next(do for kind, do in kinds.items() if kind in death)(death) for death in plan]))

@@ -44,7 +44,7 @@ def test_with_weight_decay_counted_it_solves_for_the_same_vector_as_gif(graph: s
         case.forget(built.data),
         "gif-published",
         weight_decay=DECAY,
-        iterations=6000,
+        iterations=600,
         **options,
     )
     v = grad(dense_loss(built.before))(built.theta) - grad(dense_loss(built.after))(built.theta)
@@ -59,7 +59,7 @@ def test_the_scale_that_sets_itself_converges_where_a_smaller_one_diverges(name:
     case = Case(name, "cross-entropy", "edges", False)
     built = case.build()
     request = case.forget(built.data)
-    options: dict[str, Any] = {"weight_decay": DECAY, "iterations": 2000, **COUNTED}
+    options: dict[str, Any] = {"weight_decay": DECAY, "iterations": 500, **COUNTED}
     done = uw.unlearn(built.model, built.data, request, "gif-published", scale="auto", **options)
     solve = done.receipt.solve
     assert solve is not None

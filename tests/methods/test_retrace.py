@@ -1,6 +1,6 @@
 """Retrace: the path of training walked again by one gradient a checkpoint, and the end of it trained again."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import unweave as uw
 from tests.training.test_checkpoints import MODELS, Normed
 from unweave._core.cost import Meter
 from unweave.curvature.solvers import LowRank
+from unweave.methods.ladder.size import Shape
 from unweave.methods.retrace import _Walk
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
@@ -42,13 +43,18 @@ def share_closed(run: uw.Run, done: uw.Run, retrained: uw.Run) -> float:
     return found
 
 
-@pytest.mark.parametrize("spec", ["edges:0.05", "nodes:0.1", "features:0.1"])
-def test_it_comes_nearer_than_an_influence_step_or_the_end_of_training_alone(spec: str) -> None:
+@pytest.fixture(scope="module")
+def demo() -> uw.Run:
     data = uw.load("demo", seed=0)
     model = uw.models.GCN(data.num_features, data.num_classes)
     shares = (0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
-    run = uw.train(model, data, seed=0, weight_decay=1e-4, checkpoints=shares).prepare()
-    request = uw.draw(spec, data, seed=1)
+    return uw.train(model, data, seed=0, weight_decay=1e-4, checkpoints=shares).prepare()
+
+
+@pytest.mark.parametrize("spec", ["edges:0.05", "nodes:0.1", "features:0.1"])
+def test_it_comes_nearer_than_an_influence_step_or_the_end_of_training_alone(demo: uw.Run, spec: str) -> None:
+    run = demo
+    request = uw.draw(spec, run.data, seed=1)
     retrained = run.forget(request, "retrain")
     walked = run.forget(request, "retrace", share=0.95, end=0.05)
     near, step, end = (
@@ -341,7 +347,7 @@ def test_a_walk_that_goes_astray_is_an_error_and_changes_nothing() -> None:
 
 
 def test_the_ladder_walks() -> None:
-    run = trained().calibrate(9)
+    run = trained().calibrate(4)
     assert run.calibration is not None
     rungs = [rung for rung in run.calibration.rungs if rung.method == "retrace"]
     walks = [str(rung) for rung in rungs]
@@ -350,9 +356,14 @@ def test_the_ladder_walks() -> None:
         "retrace(share=0.8, end=0.1)",
     }
     request = uw.draw("edges:0.05", run.data)
-    best = tuple(
-        replace(d, rungs={rung: replace(f, closed=0.95 if rung == rungs[-1] else 0.1) for rung, f in d.rungs.items()})
+    best = tuple(  # each as if of several sizes, which are enough for an interval
+        replace(
+            d,
+            shape=Shape(**{kind: factor * size for kind, size in asdict(d.shape).items()}),
+            rungs={rung: replace(f, closed=0.95 if rung == rungs[-1] else 0.1) for rung, f in d.rungs.items()},
+        )
         for d in run.calibration.deletions
+        for factor in (0.5, 1.0, 2.0)
     )
     sure = run.replace(calibration=replace(run.calibration, deletions=best))
     done = sure.forget(request, "auto", at_least=0.9)

@@ -41,8 +41,9 @@ def blocks_of(case: Case, size: int) -> tuple[Blocks, Built]:
 
 SETTINGS = [
     {"layer": layer, "loss": loss, "directed": directed, "size": size}
-    for layer, loss, directed, size in product(LAYERS, LOSSES, (False, True), (1, 7, 100))
+    for layer, loss, directed, size in product(LAYERS, LOSSES, (False, True), (100, 7, 1))
 ]
+"""Large blocks first, of which there are few to evaluate: of two rows that add as much, the first is chosen."""
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
-    data = generated(20_000, width=128, train=0.001)
+    data = generated(6_000, width=128, train=0.003)
     size = data.x.numel()
     data.x.numpy().tofile(tmp_path / "x.bin")
     data.x = torch.from_file(str(tmp_path / "x.bin"), shared=True, size=size).view(data.x.shape)
@@ -223,8 +224,8 @@ def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
     _ = GraphView.of(data).index
     request = uw.Request(nodes=[5, 9], features={77: "all"}, edges=[tuple(data.edge_index[:, 1000].tolist())])
     with Copies(data.x) as copies:
-        ready = uw.prepare(model, data, weight_decay=DECAY, rank=4, memory_mib=6)
-        done = uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=6)
+        ready = uw.prepare(model, data, weight_decay=DECAY, rank=4, memory_mib=2)
+        done = uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=2)
     assert copies.met == []
     assert done.receipt.details["in_blocks"]["blocks"]["gradient"] > 1
     assert done.data.x[77].abs().sum() == 0

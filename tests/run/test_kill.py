@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -16,12 +17,13 @@ import torch
 from typer.testing import CliRunner
 
 import unweave as uw
+from tests.killing import MANY, graph
 from unweave.cli.app import app
 from unweave.objective.parameters import flatten
 from unweave.run import folder
 from unweave.testing import small_graph
 
-SCRIPT = Path(__file__).parents[1] / "victims.py"
+ROOT = Path(__file__).parents[2]
 KILLED = -9
 COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--purge", "--overwrite", "--out"]
 
@@ -32,10 +34,12 @@ class Scene:
 
     old: Path
     new: Path
-    ends: dict[str, list[int]]
+    ends: dict[str, Any]
     place: Path
     known: dict[str, torch.Tensor]
     """The parameters of either."""
+    begun: uw.Run
+    """As it was before the stream whose workers are killed."""
 
     def left(self, what: str) -> list[tuple[int, Path]]:
         """How each victim ended, and the run it worked on."""
@@ -71,20 +75,27 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
         },
     }
     plan["together"] = {"together": 2, "fresh": str(fresh)}
+    at_work = {"calibrate": {"epochs": 5, "checkpoints": (0.4,)}, "stream": {"epochs": 20}}
+    for work, how in at_work.items():
+        begun = uw.train(uw.models.SGC(8, 3), graph(), **how)  # type: ignore[arg-type]
+        begun = begun.prepare() if work == "stream" else begun
+        plan[work] = {"work": work, "kills": 6, "fresh": str(begun.save(place / f"fresh {work}"))}
     known = {path.name: flatten(opened(path).model) for path in (old, new)}
-    return Scene(old, new, carried_out(plan, place), place, known)
+    return Scene(old, new, carried_out(plan, place), place, known, begun)
 
 
-def carried_out(plan: dict[str, dict[str, Any]], place: Path) -> dict[str, list[int]]:
-    """How those ended who were to be killed, or to work at once."""
+def carried_out(plan: dict[str, dict[str, Any]], place: Path) -> dict[str, Any]:
+    """How those ended who were to be killed, or to work at once; what a run held after each who worked on it."""
     for name, death in plan.items():
         death["under"] = str(place / name)
     (place / "plan.json").write_text(json.dumps(list(plan.values())))
-    command = [sys.executable, SCRIPT, place / "plan.json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    command = [sys.executable, "-m", "tests.victims", place / "plan.json"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # threads do not survive a fork
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=environment)
     assert done.returncode == 0, done.stderr
-    ends = dict(zip(plan, json.loads(done.stdout), strict=True))
-    assert {end for found in ends.values() for end in found} <= {0, KILLED}, done.stderr
+    ends: dict[str, Any] = dict(zip(plan, json.loads(done.stdout), strict=True))
+    killed = [end for name, found in ends.items() if "work" not in plan[name] for end in found]
+    assert set(killed) <= {0, KILLED}, done.stderr
     return ends
 
 
@@ -161,6 +172,26 @@ def test_thirty_pairs_of_processes_that_forget_in_one_place(scene: Scene, tmp_pa
     assert carried_out(plan, tmp_path) == {"together": [0] * 60}
     for number in range(1, 31):
         both_were_forgotten(tmp_path / "together" / f"{number}" / "run")
+
+
+def test_a_calibration_killed_at_any_point_opens_and_goes_on(scene: Scene) -> None:
+    states = [state["deletions"] for state in scene.ends["calibrate"]]
+    assert states == sorted(states)
+    assert states[-1] > 0
+    finished = uw.Run.open(scene.place / "calibrate" / "run", data=graph()).calibrate(states[-1] + 1).calibration
+    assert finished is not None
+    assert len(finished.deletions) == states[-1] + 1
+
+
+def test_a_stream_killed_at_any_point_opens_verifies_and_goes_on(scene: Scene) -> None:
+    states = [state["receipts"] for state in scene.ends["stream"]]
+    assert states == sorted(states)
+    assert states[-1] > 0
+    path = scene.place / "stream" / "run"
+    whole = scene.begun.forget(MANY, "gif")
+    resumed = uw.Run.open(path, data=graph()).forget(MANY, "gif", out=path)
+    assert [r.request for r in resumed.receipts if r.carried_out] == [r.request for r in whole.receipts]
+    assert torch.equal(flatten(resumed.model), flatten(whole.model)), "to the bit"
 
 
 def test_a_killed_command_can_be_given_again(scene: Scene) -> None:

@@ -76,15 +76,15 @@ def test_steps_without_preparation_say_what_they_cost(run: uw.Run, data: Data) -
     assert done.receipt.residual_influence < 0.3
 
 
-def test_converged_sgc_agrees_with_retraining_to_many_digits(data: Data) -> None:
-    double = data.clone()
-    double.x = data.x.double()
-    model = uw.models.SGC(data.num_features, data.num_classes).double()
+def test_converged_sgc_agrees_with_retraining_to_many_digits() -> None:
+    double = small_graph(nodes=200)
+    double.x = double.x.double()
+    model = uw.models.SGC(8, 3).double()
     run = uw.train(model, double, forgettable=True, weight_decay=1e-3)
     request = uw.draw("edges:0.05", double)
     once = run.forget(request, "gif", steps=300)
     again = uw.polish(once.model, once.data, weight_decay=1e-3)
-    fresh = uw.models.SGC(data.num_features, data.num_classes).double()
+    fresh = uw.models.SGC(8, 3).double()
     target = uw.train(fresh, once.data, forgettable=True, weight_decay=1e-3, seed=5)
     target_polished = uw.polish(target.model, once.data, weight_decay=1e-3)
     assert float((flatten(once.model) - flatten(target_polished.model)).abs().max()) < 1e-6
@@ -97,7 +97,7 @@ def test_polish_takes_a_model_of_ones_own_and_leaves_it_alone() -> None:
     uw.train(model, data, weight_decay=1e-2)
     before = flatten(model).clone()
     told: list[int] = []
-    done = uw.polish(model, data, weight_decay=1e-2, evaluations=300, progress=lambda at, _: told.append(at))
+    done = uw.polish(model, data, weight_decay=1e-2, evaluations=100, progress=lambda at, _: told.append(at))
     assert torch.equal(flatten(model), before)
     assert done.report["objective"] < done.report["objective_before"]
     assert done.report["gradient_norm"] < done.report["gradient_norm_before"]
@@ -143,16 +143,26 @@ def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp
     assert twice.receipts[-1].details["prepared"] == "after training, 1 request ago"
 
 
-def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(data: Data) -> None:
+@pytest.mark.parametrize("name", ["demo", "small"])
+def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(
+    name: str, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the embedded graph it does, on the small one it does not."""
+    for module in ("fit", "polish"):
+        monkeypatch.setattr(f"unweave.training.{module}.FIRST_PHASE", 20)
+    data = small_graph(nodes=300) if name == "small" else data
+
     def train(decay: float | None) -> uw.Run:
         model = uw.models.SGC(data.num_features, data.num_classes)
-        return uw.train(model, data, forgettable=True, weight_decay=decay)
+        with tuned(polish={"evaluations": 15}):
+            return uw.train(model, data, forgettable=True, weight_decay=decay)
 
     chosen = train(None).recipe.weight_decay
     tried = {decay: train(decay).metrics["val_f1"] for decay in (3e-2, 1e-2, 3e-3, 1e-3)}
     best = max(tried.values())
     error = (best * (1 - best) / int(data.val_mask.sum())) ** 0.5
-    if tried[1e-2] >= best - 0.75 * error:
+    assert (tried[1e-2] >= best - 0.75 * error) == (name == "small")
+    if name == "small":
         assert chosen == 1e-2
     else:
         assert tried[chosen] == best
@@ -176,8 +186,8 @@ def test_what_the_polish_reports(run: uw.Run) -> None:
 @pytest.mark.parametrize("name", ["gat", "gin"])
 def test_gat_and_gin_have_a_form_that_can_forget(name: str, data: Data) -> None:
     """Measured at weight decay 1e-2: GAT +0.99, where the usual form has +0.12, and GIN (demo graph) +0.97 and +0.6."""
-    data = small_graph(nodes=300) if name == "gat" else data
-    model = uw.models.build(name, data.num_features, data.num_classes, forgettable=True)
+    data = small_graph(nodes=150) if name == "gat" else data
+    model = uw.models.build(name, data.num_features, data.num_classes, hidden=8, forgettable=True)
     run = uw.train(model, data, forgettable=True, weight_decay=1e-2, epochs=40)
     assert run.prepared is not None
     assert run.prepared.at_minimum
@@ -234,10 +244,10 @@ def test_a_prepared_state_serves_only_its_own_objective(run: uw.Run, data: Data)
 
 
 def test_polish_warns_where_quality_is_lost() -> None:
-    data = small_graph(nodes=300)
+    data = small_graph(nodes=150)
     model = uw.models.GAT(data.num_features, data.num_classes, hidden=4, heads=2)
     uw.train(model, data, weight_decay=5e-4)
-    done = uw.polish(model, data, weight_decay=5e-4, evaluations=150)
+    done = uw.polish(model, data, weight_decay=5e-4, evaluations=60, examine=False)
     fell = done.report["val_f1"] < done.report["val_f1_before"] - 0.01
     assert any("validation F1 fell" in w for w in done.warnings) == fell
     assert any("no minimum" in w for w in done.warnings) == (not done.prepared.at_minimum)
@@ -264,7 +274,7 @@ def test_the_decay_of_an_optimiser_serves_the_polished_copy() -> None:
         optimiser.zero_grad()
         loss(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
         optimiser.step()
-    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=300, examine=False)
+    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=150, examine=False)
     assert done.prepared.at_minimum
     run = uw.Run(done.model, data, weight_decay=done.weight_decay, loss=loss, prepared=done.prepared)
     receipt = run.forget(uw.draw("edges:0.1", data)).receipts[-1]
@@ -279,7 +289,7 @@ def test_a_polish_in_bounded_memory_ends_at_the_same_place() -> None:
     uw.train(model, data, epochs=20)
     with tuned(spectrum={"rank": 4, "per_class": 1.0, "spare": 2, "bend_products": 4}):
         whole, parts = (
-            uw.polish(model, data, weight_decay=1e-2, evaluations=5, examine=False, memory_mib=memory)
+            uw.polish(model, data, weight_decay=1e-2, evaluations=3, examine=False, memory_mib=memory)
             for memory in (None, 0.12)
         )
     assert torch.allclose(flatten(whole.model), flatten(parts.model), atol=1e-8)
@@ -294,8 +304,8 @@ def test_running_statistics_cannot_be_had_in_bounded_memory() -> None:
         uw.polish(model, data, weight_decay=1e-2, memory_mib=1.0, forward=lambda m, d: m(d.x))
 
 
-def test_a_polish_ends_when_going_on_moves_little_beside_a_deletion(data: Data) -> None:
-    ends = []
+def test_a_polish_ends_when_going_on_moves_little_beside_a_deletion() -> None:
+    data, ends = small_graph(nodes=100), []
     for pays in (1.0, 1e-6):
         model = uw.models.GCN(data.num_features, data.num_classes, activation="tanh")
         with tuned(polish={"evaluations": 300, "refresh": 20, "pays": pays, "tolerance": 0.0}):
