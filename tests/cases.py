@@ -9,6 +9,7 @@ from itertools import combinations, product
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch_geometric.data import Data
@@ -140,12 +141,15 @@ def pairwise(rows: Iterable[Mapping[str, object]]) -> list[bool]:
     return [number in chosen for number in range(len(pairs))]
 
 
-NEEDED = pairwise(map(asdict, CASES))
-TABLE = [
-    pytest.param(case, id=case.name, marks=[] if needed else [pytest.mark.slow])
-    for case, needed in zip(CASES, NEEDED, strict=True)
-]
-"""The whole table for ``parametrize``; what is not needed for every pair to meet is left to ``make test-slow``."""
+def table(cases: list[Case]) -> list[ParameterSet]:
+    """Cases for ``parametrize``; those not needed for every pair of settings to meet are left to ``make test-slow``."""
+    return [
+        pytest.param(case, id=case.name, marks=[] if needed else [pytest.mark.slow])
+        for case, needed in zip(cases, pairwise(map(asdict, cases)), strict=True)
+    ]
+
+
+TABLE = table(CASES)
 
 
 def dense_outputs(objective: Objective) -> Callable[[Tensor], Tensor]:

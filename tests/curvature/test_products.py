@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 from torch.func import grad, hessian, jacrev
 
-from tests.cases import CASES, TABLE, Built, Case, dense_loss, dense_outputs
+from tests.cases import CASES, TABLE, Built, Case, dense_loss, dense_outputs, table
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.curvature.solvers import conjugate_gradients, neumann
 from unweave.errors import ModelError
@@ -41,7 +41,7 @@ def test_gradients_and_products_match_the_dense_reference(case: Case) -> None:
         torch.testing.assert_close(GaussNewton(point)(v), dense_gauss_newton(objective, built.theta) @ v)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", table(SMALL))
 def test_whole_matrices_are_symmetric_and_gauss_newton_is_positive(case: Case) -> None:
     built = case.build()
     point = built.after.at(built.theta)
@@ -51,7 +51,7 @@ def test_whole_matrices_are_symmetric_and_gauss_newton_is_positive(case: Case) -
     assert torch.linalg.eigvalsh(matrix)[0] >= built.after.mu[0] * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("case", SMALL, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", table(SMALL))
 def test_solvers_match_a_dense_solve(case: Case) -> None:
     built = case.build()
     operator = GaussNewton(built.after.at(built.theta))

@@ -216,7 +216,7 @@ class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
-    data = generated(6_000, width=128, train=0.003)
+    data = generated(20_000, width=128, train=0.001)
     size = data.x.numel()
     data.x.numpy().tofile(tmp_path / "x.bin")
     data.x = torch.from_file(str(tmp_path / "x.bin"), shared=True, size=size).view(data.x.shape)
@@ -224,8 +224,8 @@ def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
     _ = GraphView.of(data).index
     request = uw.Request(nodes=[5, 9], features={77: "all"}, edges=[tuple(data.edge_index[:, 1000].tolist())])
     with Copies(data.x) as copies:
-        ready = uw.prepare(model, data, weight_decay=DECAY, rank=4, memory_mib=2)
-        done = uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=2)
+        ready = uw.prepare(model, data, weight_decay=DECAY, rank=4, memory_mib=6)
+        done = uw.unlearn(model, data, request, weight_decay=DECAY, prepared=ready, memory_mib=6)
     assert copies.met == []
     assert done.receipt.details["in_blocks"]["blocks"]["gradient"] > 1
     assert done.data.x[77].abs().sum() == 0
