@@ -46,6 +46,7 @@ from unweave.receipt.words import GRADES, HARMFUL
 from unweave.request import Request
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import Recipe
+from unweave.training.trainer import refuse_bounded
 
 __all__ = ["Unlearned", "check_kinds", "pose_for", "unlearn"]
 
@@ -307,6 +308,9 @@ def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
             f"method {how.name!r} calls the model on the whole graph, so memory_mib (--memory-mib) cannot bound it; "
             "leave it out, or use method='gif'"
         )
+    refuse_bounded(getattr(how, "trainer", None), "bounded")
+    if getattr(how, "certify", None) is not None:
+        raise MethodError("a certified model is trained on the whole graph at once; leave memory_mib out")
 
 
 def _aged(ready: Prepared, problem: Problem) -> Prepared:

@@ -210,13 +210,18 @@ def test_demo_is_the_main_job(tmp_path: Path, nodes: int | None) -> None:
 def test_a_memory_budget(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "bounded"
     how = ("forget", folder / "a", "--forget", "edges:0.05", "--out", out)
-    refused(unweave(*how, "--memory-mib", 64, "--method", "retrain"), "calls the model on the whole graph")
+    refused(unweave(*how, "--memory-mib", 64, "--method", "closed-form"), "calls the model on the whole graph")
     done = unweave(*how, "--memory-mib", 64, "--json")
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["receipt"]["details"]["in_blocks"]["memory_mib"] == 64
     with tuned(spectrum={"rank": 8, "spare": 4, "bend_products": 8}):  # a product takes every block
         assert unweave("prepare", out, "--memory-mib", 64).exit_code == 0
-    refused(unweave("prepare", out, "--memory-mib", -1), "positive number of MiB")
+    assert unweave("verify", out, "--memory-mib", 64).exit_code == 0
+    train = ("train", "--data", "demo", "--model", "sgc", "--epochs", 2, "--out", tmp_path / "anew", "--memory-mib")
+    for command in (("prepare", out, "--memory-mib"), ("calibrate", out, "--memory-mib"), train):
+        refused(unweave(*command, -1), "positive number of MiB")
+    assert unweave(*train, 64).exit_code == 0
+    assert uw.Run.open(tmp_path / "anew").recipe.epochs == 2
 
 
 def test_prepare_writes_its_state_into_the_run(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ MODELS = {"gcn": lambda: uw.models.GCN(8, 3), "gat": lambda: uw.models.GAT(8, 3)
 
 def builtin(model: nn.Module, recipe: uw.Recipe) -> Adam:
     decay = decay_vector(model, recipe.weight_decay)
-    return Adam(recipe.lr, decay, cross_entropy, call, Meter(torch.device("cpu")))
+    return Adam(recipe.lr, Objective(model, small_graph(), cross_entropy, decay, call, Meter(torch.device("cpu"))))
 
 
 @pytest.mark.parametrize("name", MODELS)

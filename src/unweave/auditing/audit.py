@@ -26,6 +26,7 @@ from unweave.receipt.receipt import Receipt
 from unweave.receipt.record import environment
 from unweave.request import Request
 from unweave.training.adam import Progress
+from unweave.training.trainer import refuse_bounded
 
 __all__ = ["FULL", "QUICK", "Audit", "audit_models"]
 
@@ -157,6 +158,7 @@ def audit_models(
             f"only models of classes can be audited, and the loss {how.loss} is not known to be one of classes; give "
             "losses.CrossEntropy(…), or uw.Loss(your_function, classes=True) where outputs are scores of classes"
         )
+    refuse_bounded(how.training.trainer, how.memory_mib)
     check_data(data)
     for model in (before, after):
         check_model(model, data)

@@ -14,8 +14,6 @@ from unweave.errors import DataError, RequestError
 from unweave.graph.edit import attributes
 from unweave.graph.index import is_undirected
 from unweave.graph.removal import Removal, remove
-from unweave.objective.objective import Forward
-from unweave.objective.scores import log_probabilities
 from unweave.request import Request
 from unweave.training.adam import Progress
 
@@ -103,7 +101,7 @@ class Case:
 
     def subject(self, model: nn.Module) -> Subject:
         """A model, looked at."""
-        return _look(model, self.data, self.removal.data, self.how.forward)
+        return _look(model, self.data, self.removal.data, self.how)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -178,7 +176,7 @@ def build_case(
     ]
     found: dict[int, Subject] = {}
     for number, model in raise_models(how, data, variants, jobs=jobs, cache=cache, progress=progress):
-        found[number] = _look(model, data, removal.data, how.forward)
+        found[number] = _look(model, data, removal.data, how)
     count = size.references
     more += _suspicions(how, [found[n] for n in range(count)])
     return Case(
@@ -213,8 +211,8 @@ def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:
     return notes
 
 
-def _look(model: nn.Module, data: Data, remaining: Data, forward: Forward) -> Subject:
-    return Subject(model, *(log_probabilities(model, graph, forward).double() for graph in (data, remaining)))
+def _look(model: nn.Module, data: Data, remaining: Data, how: Upbringing) -> Subject:
+    return Subject(model, how.outputs(model, data), how.outputs(model, remaining))
 
 
 def _nodes(data: Data, request: Request, rng: np.random.Generator) -> tuple[Tensor, int, list[str]]:

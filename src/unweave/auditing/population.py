@@ -34,6 +34,7 @@ from unweave.graph.index import is_undirected
 from unweave.graph.removal import remove
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
+from unweave.objective.scores import log_probabilities
 from unweave.request import Request
 from unweave.training.adam import Progress, seeded
 from unweave.training.fit import train_model
@@ -87,12 +88,14 @@ class Upbringing:
             a copy of the model, whose weights have been erased, and the graph, as by ``retrain``.
         loss: Per-node loss.
         forward: How the model is called.
+        memory_mib: What evaluating a model may hold at a time.
     """
 
     model: nn.Module
     training: Training
     loss: Loss = cross_entropy
     forward: Forward = call
+    memory_mib: float | None = None
 
     def train(self, data: Data, seed: int) -> nn.Module:
         """A model trained from scratch."""
@@ -103,8 +106,12 @@ class Upbringing:
                 as_trainer(trainer).train(model, data, None if recipe is None else recipe.epochs)
             return model.eval()
         assert recipe is not None
-        options = asdict(recipe) | {"seed": seed}
+        options = asdict(recipe) | {"seed": seed, "memory_mib": self.memory_mib}
         return train_model(model, data, loss=self.loss, forward=self.forward, **options).model.eval()
+
+    def outputs(self, model: nn.Module, data: Data) -> Tensor:
+        """Log-probabilities of every node on a graph, in double."""
+        return log_probabilities(model, data, self.forward, memory_mib=self.memory_mib).double()
 
     @property
     def identity(self) -> dict[str, object]:
@@ -122,6 +129,7 @@ class Upbringing:
             "trainer": None if trainer is None else code_of(trainer),
             "loss": [self.loss.settings, code_of(self.loss.function)],
             "forward": code_of(self.forward),
+            "memory_mib": self.memory_mib,
             "device": next(self.model.parameters()).device.type,
         }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import print_json, progress_bar, reports_errors, say, writable
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import RunError, UnweaveError
@@ -39,6 +39,7 @@ def audit(
         Path | None,
         typer.Option(help="Folder that keeps those models, to go on from; by default beside the report, *.models."),
     ] = None,
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     model: OwnModel = None,
@@ -77,6 +78,7 @@ def audit(
                 seed=seed,
                 jobs=_cores(device) if jobs is None else jobs,
                 cache=models,
+                memory_mib=memory_mib,
                 progress=progress,
             )
     except KeyboardInterrupt:

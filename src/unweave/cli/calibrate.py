@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from unweave.cli.names import DELETIONS
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import in_place, out, print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import MethodError
@@ -36,6 +36,7 @@ def calibrate(
     seed: Annotated[
         int | None, typer.Option(help="Seed of the simulated deletions; by default that of those there are.", min=0)
     ] = None,
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     model: OwnModel = None,
@@ -48,7 +49,13 @@ def calibrate(
     if known is not None and known.requests != len(opened.receipts) and not json:
         say(f"{'Anew':<11}the calibration there was is of the model before the last request")
     with progress_bar("calibrating", lines=4) as progress:
-        done = opened.calibrate(deletions, seed=seed, progress=progress, keep=lambda now: _save(now, run))
+        done = opened.calibrate(
+            deletions,
+            seed=seed,
+            memory_mib=memory_mib,
+            progress=progress,
+            keep=lambda now: _save(now, run),
+        )
     _save(done, run)
     found = done.calibration
     assert found is not None

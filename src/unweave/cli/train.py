@@ -13,6 +13,7 @@ from unweave.cli.options import (
     Forgettable,
     Json,
     LearningRate,
+    MemoryMib,
     Root,
     Seed,
     UntilEnough,
@@ -55,6 +56,7 @@ def train(
     layers: Annotated[int | None, typer.Option(min=1, help="Layers; of sign and sgc, steps of propagation.")] = None,
     checkpoints: Checkpoints = "",
     certify: Certify = None,
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the folder when it exists.")] = False,
@@ -93,6 +95,7 @@ def train(
             forgettable=forgettable,
             checkpoints=shares,
             certify=promise,
+            memory_mib=memory_mib,
             progress=progress,
             **how,
         )

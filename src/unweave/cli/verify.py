@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from unweave.cli.options import Device, Json, Root
+from unweave.cli.options import Device, Json, MemoryMib, Root
 from unweave.cli.output import in_place, print_json, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import NoProgressError
@@ -17,6 +17,7 @@ __all__ = ["verify"]
 @in_place
 def verify(
     run: Annotated[Path, typer.Argument(help="Folder of the run; the receipt of the verification is added in place.")],
+    memory_mib: MemoryMib = None,
     device: Device = "cpu",
     root: Root = None,
     model: OwnModel = None,
@@ -28,7 +29,7 @@ def verify(
 
     before = open_run(run, device=device, root=root, model=model, data=data)
     count = before.pending
-    after = before.verify()
+    after = before.verify(memory_mib=memory_mib)
     if count:
         after.save(run, overwrite=True)
     receipts = after.receipts[len(before.receipts) :]

@@ -36,8 +36,9 @@ from unweave.models.reach import describe
 from unweave.objective.checks import check_model
 from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective
+from unweave.objective.objective import Forward
 from unweave.objective.parameters import flatten, load_flat
+from unweave.objective.parts.bounded import objective_within
 from unweave.objective.parts.locality import Locality, Pull, local_pull
 from unweave.request import Request
 
@@ -143,6 +144,7 @@ def settle(
     weight_decay: WeightDecay,
     loss: Loss,
     forward: Forward,
+    memory_mib: float | None = None,
 ) -> Settled:
     """Evaluate the objective on the remaining graph: what became of the requests that are pending.
 
@@ -156,6 +158,7 @@ def settle(
         weight_decay: What the model was trained with.
         loss: Per-node loss.
         forward: How to call the model.
+        memory_mib: What evaluating the model may hold at a time.
     """
     pending = ready.pending
     assert pending is not None
@@ -165,7 +168,7 @@ def settle(
     theta = flatten(model)
     ready = ready.to(theta.device)
     with torch.enable_grad(), meter.phase("verify"):
-        objective = Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
+        objective = objective_within(model, data, weight_decay, loss, forward, meter, memory_mib)
         end = objective.at(theta)
         gradient = end.gradient()
         with torch.no_grad():

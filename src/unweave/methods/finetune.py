@@ -28,6 +28,7 @@ class Finetune(Method):
     """
 
     name: ClassVar[str] = "finetune"
+    bounded: ClassVar[bool] = True
     epochs: int | None = None
     seconds: float | None = None
     lr: float | None = None

@@ -43,6 +43,7 @@ class Replay(Method):
     """
 
     name: ClassVar[str] = "replay"
+    bounded: ClassVar[bool] = True
     share: float = 0.2
     checkpoints: Sequence[Checkpoint] = ()
     epochs: int | None = None
@@ -86,7 +87,7 @@ class Replay(Method):
         stops = [*(state.epoch for state in known if state.epoch > at), epochs]
         details: dict[str, Any] = {"resumed_at": at, "epochs": epochs - at, "of": epochs}
         with seeded(problem.seed, meter.device):
-            *made, _ = train_through(self._trainer(problem, model), model, problem.removal.data, start, stops)
+            *made, _ = train_through(self._trainer(problem, model), model, problem.remaining.data, start, stops)
             if self.trainer is not None:
                 meter.passes += 2 * (epochs - at)
                 details["trainer"] = as_trainer(self.trainer).name
@@ -136,7 +137,7 @@ class Replay(Method):
         start, at = self._start(known), self._at()
         if self.trainer is None:
             with seeded(problem.seed, problem.meter.device):  # no epoch is trained, but the state has to fit
-                self._trainer(problem, model)(model, problem.removal.data, start, at)
+                self._trainer(problem, model)(model, problem.remaining.data, start, at)
         polishes = self._polishes
         passes = self.passes - (2 * TUNING.polish.usual if polishes else 0)  # how many it takes is not known
         return Expected(
@@ -154,8 +155,7 @@ class Replay(Method):
             spoil(model)
             return as_trainer(self.trainer).resumable(f"method {self.name!r}")
         assert self.lr is not None
-        here = problem.remaining
-        return Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
+        return Adam(self.lr, problem.remaining)
 
     def _start(self, known: tuple[Checkpoint, ...]) -> Checkpoint | None:
         """The latest checkpoint that the share to be replayed lies behind; ``None`` for the start of training."""

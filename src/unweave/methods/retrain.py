@@ -45,6 +45,7 @@ class Retrain(Method):
     """
 
     name: ClassVar[str] = "retrain"
+    bounded: ClassVar[bool] = True
     epochs: int | None = None
     lr: float | None = None
     forgettable: bool = False
@@ -92,8 +93,7 @@ class Retrain(Method):
         assert self.lr is not None
         here, made, stops = problem.remaining, list[Checkpoint](), [state.epoch for state in self._kept]
         if stops:
-            trainer = Adam(self.lr, here.decay, here.loss, here.forward, problem.meter)
-            *made, _ = train_through(trainer, model, problem.removal.data, None, [*stops, self.epochs])
+            *made, _ = train_through(Adam(self.lr, here), model, here.data, None, [*stops, self.epochs])
         else:
             reinitialise(model)
             if self.disturbed:

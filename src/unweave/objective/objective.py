@@ -110,6 +110,10 @@ class Objective:
         """The same objective for another module of the same architecture, with its own buffers."""
         return Objective(model, self.data, self.loss, self.decay, self.forward, self.meter)
 
+    def anew(self, model: nn.Module, data: Data) -> "Objective":
+        """The same for another module on another graph."""
+        return Objective(model, data, self.loss, self.decay, self.forward, self.meter)
+
     @property
     def stored_edges(self) -> int:
         """Stored edges of the graph."""
@@ -131,6 +135,12 @@ class Objective:
         named = {f"model.{name}": piece for name, piece in self.split(theta).items()}
         outputs: Tensor = functional_call(self._caller, named, (self.data,))
         return outputs
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """Outputs of all nodes of a module as it is, in eval mode and without derivatives."""
+        model.eval()
+        with torch.no_grad():
+            return self.forward(model, self.data)
 
     def split(self, theta: Tensor) -> dict[str, Tensor]:
         """A flat vector as the named parameters."""
@@ -216,6 +226,12 @@ class Objective:
         """The mean loss of a module as it is, in whatever mode it is in: what the optimiser sees."""
         self.meter.passes += 2
         return mean_of(self.node_losses(self.forward(model, self.data)), self.mass)
+
+    def backward(self, model: nn.Module) -> Tensor:
+        """Add the gradient of that to the parameters' own, as an optimiser takes it; returns the mean loss."""
+        loss = self.training_loss(model)
+        torch.autograd.backward(loss)
+        return loss.detach()
 
 
 class Point:

@@ -4,7 +4,6 @@ All models are evaluated on the remaining graph. 1 means indistinguishable from 
 doing nothing, below 0 worse.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -13,15 +12,16 @@ from unweave.graph.edit import MASKS
 from unweave.objective.losses import Loss, cross_entropy, mean_of
 from unweave.objective.objective import Forward, call
 from unweave.objective.parameters import flatten
+from unweave.objective.parts.bounded import predict
 
 __all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score", "score_outputs"]
 
 
-def log_probabilities(model: nn.Module, data: Data, forward: Forward = call) -> Tensor:
-    """log softmax of the outputs of every node, in eval mode."""
-    model.eval()
-    with torch.no_grad():
-        return F.log_softmax(forward(model, data), dim=-1)
+def log_probabilities(
+    model: nn.Module, data: Data, forward: Forward = call, *, memory_mib: float | None = None
+) -> Tensor:
+    """log softmax of the outputs of every node, in eval mode; in blocks of nodes where memory is bounded."""
+    return F.log_softmax(predict(model, data, forward, cross_entropy, memory_mib), dim=-1)
 
 
 def micro_f1(outputs: Tensor, labels: Tensor, mask: Tensor) -> float:
@@ -48,11 +48,16 @@ def parameter_gap_closed(model: nn.Module, retrained: nn.Module, start: nn.Modul
     return closed(float((found - target).norm()), float((flatten(start) - target).norm()))
 
 
-def score(model: nn.Module, data: Data, loss: Loss = cross_entropy, forward: Forward = call) -> dict[str, float]:
+def score(
+    model: nn.Module,
+    data: Data,
+    loss: Loss = cross_entropy,
+    forward: Forward = call,
+    *,
+    memory_mib: float | None = None,
+) -> dict[str, float]:
     """The final score: mean loss, and for classes micro-F1, on the training, validation and test nodes."""
-    model.eval()
-    with torch.no_grad():
-        return score_outputs(forward(model, data), data, loss)
+    return score_outputs(predict(model, data, forward, loss, memory_mib), data, loss)
 
 
 def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:

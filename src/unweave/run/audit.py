@@ -35,6 +35,7 @@ def audit(
     cache: str | Path | None = None,
     loss: AnyLoss | None = None,
     forward: Forward = call,
+    memory_mib: float | None = None,
     progress: Progress | None = None,
 ) -> Audit:
     """Is it gone? Test a model that was made to forget against retrained ones.
@@ -54,6 +55,8 @@ def audit(
         cache: Folder that keeps those models, so that an interrupted audit goes on. They remember what was deleted.
         loss: Per-node loss, for models; class probabilities only.
         forward: How the models are called.
+        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph, in
+            each process; it is then done in blocks of nodes.
         progress: Called with (models trained, models).
 
     Returns:
@@ -94,7 +97,7 @@ def audit(
         new,
         data,
         request,
-        Upbringing(old, training, as_loss(cross_entropy if loss is None else loss), forward),
+        Upbringing(old, training, as_loss(cross_entropy if loss is None else loss), forward, memory_mib),
         quick=quick,
         seed=seed,
         jobs=jobs,

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.digest import tensor_digest
@@ -26,6 +26,7 @@ from unweave.run.verify import prepared_anew, served_best, verified
 from unweave.run.wish import check_trainer
 from unweave.training.adam import Progress
 from unweave.training.recipe import AnyTrainer
+from unweave.training.trainer import refuse_bounded
 from unweave.unlearning import Unlearned
 
 __all__ = ["DELETIONS", "LARGEST", "calibrate", "simulate"]
@@ -65,6 +66,7 @@ def calibrate(
     *,
     seed: int | None = None,
     trainer: AnyTrainer | str | None = None,
+    memory_mib: float | None = None,
     progress: Progress | None = None,
     keep: Callable[[State], None] | None = None,
 ) -> State:
@@ -72,7 +74,8 @@ def calibrate(
     if trainer is None:
         state.training.require("a calibration, which compares with retrained models,")
         trainer = state.training.resolve_trainer()
-    state = verified(state, None) if state.prepared is not None else prepared_anew(state, None)
+    refuse_bounded(trainer, memory_mib)
+    state = verified(state, memory_mib) if state.prepared is not None else prepared_anew(state, memory_mib)
     parameters = tensor_digest(state.model.named_parameters())
     found = state.calibration if state.calibration is not None and state.calibration.parameters == parameters else None
     seed = seed if seed is not None else 0 if found is None else found.seed
@@ -89,7 +92,8 @@ def calibrate(
         found = Calibration(parameters, seed, (), usual.damping, usual.raised, requests=len(state.receipts))
     ready = replace(state.prepared, damping=found.damping)
     for number in range(len(found.deletions), deletions):
-        found = found.with_deletion(_measure(state, ready, simulate(state.data, number, seed=seed), trainer))
+        request = simulate(state.data, number, seed=seed)
+        found = found.with_deletion(_measure(state, ready, request, trainer, memory_mib))
         if keep is not None:
             keep(_with(state, found))
         if progress is not None:
@@ -113,7 +117,9 @@ def _check(state: State, deletions: int, seed: int) -> None:
         raise ModelError("only class probabilities can be compared with a retrained model's; calibrate needs those")
 
 
-def _measure(state: State, ready: Prepared, request: Request, trainer: AnyTrainer | str | None) -> Deletion:
+def _measure(
+    state: State, ready: Prepared, request: Request, trainer: AnyTrainer | str | None, memory_mib: float | None
+) -> Deletion:
     """Retrain without a request, then let every rung forget it."""
     start, data = perf_counter(), state.data
     shape = shape_of(
@@ -122,38 +128,46 @@ def _measure(state: State, ready: Prepared, request: Request, trainer: AnyTraine
         undirected=is_undirected(data),
         training_nodes=int(data.train_mask.sum()),
     )
-    reference = _forget(state, request, RETRAIN, ready, trainer)
+    reference = _forget(state, request, RETRAIN, ready, trainer, memory_mib)
     if not reference.receipt.carried_out:  # features that are zero already
         return Deletion(shape, {}, 0.0, 0.0, 0.0, perf_counter() - start)
     kept = torch.ones(data.num_nodes, dtype=torch.bool, device=data.x.device)
     kept[list(request.nodes)] = False
-    target, nothing = (log_probabilities(m, reference.data, state.forward) for m in (reference.model, state.model))
+
+    def outputs(model: nn.Module) -> Tensor:
+        return log_probabilities(model, reference.data, state.forward, memory_mib=memory_mib)
+
+    target, nothing = outputs(reference.model), outputs(state.model)
     distance = gap(target, nothing, kept)
     seconds, passes = reference.receipt.seconds["forget"], reference.receipt.passes
 
     def figures(rung: Rung, factor: float) -> Figures | None:
         damped = replace(ready, damping=factor * ready.damping)
         try:
-            done = _forget(state, request, rung, damped, trainer)
+            done = _forget(state, request, rung, damped, trainer, memory_mib)
         except SolverError:
             return None
-        share = closed(_distance(done, reference, target, kept, state), distance)
+        share = closed(gap(target, outputs(done.model), kept), distance)
         spent = done.receipt.seconds["total"] / seconds, done.receipt.passes / passes
         return None if share is None else Figures(share, *spent, residual=done.receipt.residual_influence)
 
-    rungs = rungs_of(Kept(ready, state.checkpoints, state.training.recipe, trainer))[:-1]
+    how = Kept(ready, state.checkpoints, state.training.recipe, trainer)
+    rungs = [rung for rung in rungs_of(how)[:-1] if memory_mib is None or how.way(rung).method.bounded]
     tried = [(rung, f) for rung in rungs for f in (TUNING.ladder.factors if ready.damping and rung.damped else (1.0,))]
     found = {rung.at(factor): figures(rung, factor) for rung, factor in tried if distance > 0}
     told = {rung: result for rung, result in found.items() if result is not None}
     return Deletion(shape, told, distance, seconds, float(passes), perf_counter() - start)
 
 
-def _distance(done: Unlearned, reference: Unlearned, target: Tensor, kept: Tensor, state: State) -> float:
-    return gap(target, log_probabilities(done.model, reference.data, state.forward), kept)
-
-
-def _forget(state: State, request: Request, rung: Rung, ready: Prepared, trainer: AnyTrainer | str | None) -> Unlearned:
+def _forget(
+    state: State,
+    request: Request,
+    rung: Rung,
+    ready: Prepared,
+    trainer: AnyTrainer | str | None,
+    memory_mib: float | None,
+) -> Unlearned:
     # The yardstick is training alone, without what it costs to keep its states.
     states = () if rung == RETRAIN else state.checkpoints
     how = Kept(ready, states, state.training.recipe, trainer).way(rung)
-    return unlearn_state(state, request, how, allow_class_loss=True)
+    return unlearn_state(state, request, how, allow_class_loss=True, memory_mib=memory_mib)

@@ -257,6 +257,7 @@ class Run(Parts):
         *,
         seed: int | None = None,
         trainer: AnyTrainer | str | None = None,
+        memory_mib: float | None = None,
         progress: Progress | None = None,
         keep: "Callable[[Run], None] | None" = None,
     ) -> "Run":
@@ -271,12 +272,23 @@ class Run(Parts):
             seed: Of the deletions; that of those measured before, or 0, where none is given.
             trainer: Your own training, instead of the recipe's or of the one the run knows; only a
                 :class:`~unweave.Trainer` serves to replay.
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph;
+                retraining is done in blocks of nodes then, and ways that cannot be are left out.
             progress: Called with (deletions done, deletions).
             keep: Called with the run after each deletion, e.g. to save it: what was measured then is not lost.
         """
         kept = None if keep is None else lambda state: keep(Run.of(state))
-        found = calibrate(self._state, deletions, seed=seed, trainer=trainer, progress=progress, keep=kept)
-        return self._next(found)
+        return self._next(
+            calibrate(
+                self._state,
+                deletions,
+                seed=seed,
+                trainer=trainer,
+                memory_mib=memory_mib,
+                progress=progress,
+                keep=kept,
+            )
+        )
 
     def rehearse(
         self, forget: str = "nodes:0.05", *, seed: int = 0, trainer: AnyTrainer | str | None = None
@@ -294,7 +306,7 @@ class Run(Parts):
         """
         return rehearse(self._state, forget, seed=seed, trainer=trainer)
 
-    def verify(self) -> "Run":
+    def verify(self, *, memory_mib: float | None = None) -> "Run":
         """A new run in which the deferred requests are verified, by one evaluation on the remaining graph.
 
         A receipt then has what only the whole graph tells, and further requests start from there.
@@ -304,11 +316,14 @@ class Run(Parts):
         what the model has on the graph. That finds accidents and careless edits; somebody who is able to write the
         folder can forge all of it, unless the digest of the last receipt (``run.receipts.digest``) is kept elsewhere.
 
+        Args:
+            memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph.
+
         Raises:
             RunError: Something does not hold.
         """
         check_chain(self._state)
-        return self._next(verify(self._state))
+        return self._next(verify(self._state, memory_mib))
 
     def purge(self, *, out: str | Path | None = None, memory_mib: float | None = None) -> "Run":
         """A new run that keeps nothing, beside the model, that was made with what it has forgotten.

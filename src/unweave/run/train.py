@@ -28,6 +28,7 @@ def train(
     loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     examine: bool = True,
+    memory_mib: float | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train ``model`` in place, from scratch: its weights are drawn anew from ``seed``.
@@ -56,6 +57,8 @@ def train(
         forward: How to call the model on a graph, when not as ``model(x, edge_index[, edge_weight])``.
         examine: Of a forgettable model: also train one from another seed, to know whether every training would end at
             the same function (``metrics["agreement"]``); it takes as long again.
+        memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
+            done in blocks of nodes, and dropout is drawn for every block. ``data.x`` may be a memory map.
         progress: Called with (done, total) as the work goes on.
 
     Returns:
@@ -74,6 +77,7 @@ def train(
         loss=loss,
         forward=forward,
         examine=examine,
+        memory_mib=memory_mib,
         progress=progress,
     )
     return Run(

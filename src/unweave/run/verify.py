@@ -6,13 +6,12 @@ from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave.curvature.preparation import prepare
 from unweave.curvature.prepared import Prepared
-from unweave.errors import MethodError, RunError
+from unweave.errors import RunError
 from unweave.methods.account import untouched
 from unweave.methods.deferred import settle
 from unweave.methods.ladder.calibration import Calibration
-from unweave.objective.decay import decay_vector
-from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
+from unweave.objective.parts.bounded import objective_within
 from unweave.objective.scores import score
 from unweave.receipt.receipt import Receipt
 from unweave.run.state import State, with_receipt
@@ -23,10 +22,10 @@ SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
 
-def verify(state: State) -> State:
+def verify(state: State, memory_mib: float | None = None) -> State:
     """Verify deferred requests, or check the last receipt; see :meth:`unweave.Run.verify`."""
     if not state.pending or state.prepared is None:
-        _recheck(state)
+        _recheck(state, memory_mib)
         return state
     settled = settle(
         state.model,
@@ -35,6 +34,7 @@ def verify(state: State) -> State:
         weight_decay=state.training.weight_decay,
         loss=state.loss,
         forward=state.forward,
+        memory_mib=memory_mib,
     )
     count = state.pending
     waiting = [r for r in state.receipts[-2 * count :] if r.status == "unverified"][-count:]
@@ -45,18 +45,13 @@ def verify(state: State) -> State:
         seed=state.seed,
         **settled.facts,
     )
-    metrics = score(state.model, state.data, state.loss, state.forward)
+    metrics = score(state.model, state.data, state.loss, state.forward, memory_mib=memory_mib)
     return with_receipt(replace(state, graph=state.data, metrics=metrics, prepared=settled.prepared), receipt)
 
 
 def verified(state: State, memory_mib: float | None) -> State:
-    """A run without pending requests, which no budget may hold."""
-    if state.pending and memory_mib is not None:
-        raise MethodError(
-            "verifying the deferred requests that are pending looks at the whole graph at once; call Run.verify "
-            "(unweave verify) first, or leave memory_mib (--memory-mib) out"
-        )
-    return verify(state) if state.pending else state
+    """A run without pending requests."""
+    return verify(state, memory_mib) if state.pending else state
 
 
 def prepared_anew(state: State, memory_mib: float | None) -> State:
@@ -82,7 +77,7 @@ def served_best(prepared: Prepared, calibration: Calibration | None) -> Prepared
     return replace(prepared, damping=factor * prepared.damping, raised=factor * prepared.raised)
 
 
-def _recheck(state: State) -> None:
+def _recheck(state: State, memory_mib: float | None) -> None:
     """The last receipt's parameters are those of the model, and its objective is what the model has on the graph."""
     if not state.receipts:
         return
@@ -90,8 +85,8 @@ def _recheck(state: State) -> None:
         raise RunError("the parameters of the model are not those that the last receipt tells of")
     told = (receipt.objective.get("remaining_after") for receipt in reversed(state.receipts))
     known = next((value for value in told if value is not None), None)
-    decay = decay_vector(state.model, state.training.weight_decay)
-    objective = Objective(state.model, state.data, state.loss, decay, state.forward, Meter(state.data.x.device))
+    decay, meter = state.training.weight_decay, Meter(state.data.x.device)
+    objective = objective_within(state.model, state.data, decay, state.loss, state.forward, meter, memory_mib)
     now = objective.at(flatten(state.model)).value
     if known is not None and abs(known - now) > SAME * abs(known):
         raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")

@@ -13,11 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._core.cost import Meter
 from unweave.errors import DivergenceError, MethodError, ModelError
 from unweave.objective.decay import decays_in
-from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward, Objective
+from unweave.objective.objective import Objective
 from unweave.objective.parameters import trained
 from unweave.training.checkpoints import Checkpoint
 
@@ -125,25 +123,20 @@ class Adam:
 
     Attributes:
         lr: Learning rate.
-        decay: Weight decay per parameter.
-        loss: Per-node loss.
-        forward: How the module is called.
-        meter: Where passes are counted.
+        objective: Weight decay, loss, how the module is called and in how much memory; its module and graph do not
+            matter.
         progress: Called with (epochs done, until) after each.
     """
 
     lr: float
-    decay: Tensor
-    loss: Loss
-    forward: Forward
-    meter: Meter
+    objective: Objective
     progress: Progress | None = None
 
     def __call__(self, model: nn.Module, data: Data, start: Checkpoint | None, until: int, /) -> Checkpoint:
         """Train ``model`` in place; see :class:`~unweave.training.checkpoints.Trainer`."""
         if start is None:
             reinitialise(model)
-        objective = Objective(model, data, self.loss, self.decay, self.forward, self.meter)
+        objective = self.objective.anew(model, data)
         optimiser = _adam(model, objective, self.lr)
         asked = _settings(optimiser)
         if start is not None:
@@ -191,8 +184,7 @@ def _descend(
     loss = torch.zeros(())
     while (epochs is None or done < epochs) and (not done or seconds is None or perf_counter() - start < seconds):
         optimiser.zero_grad()
-        loss = objective.training_loss(model)
-        torch.autograd.backward(loss)
+        loss = objective.backward(model)
         optimiser.step()
         done += 1
         if progress is not None:

@@ -66,8 +66,7 @@ def descend(
     progress: Progress | None = None,
 ) -> list[Checkpoint]:
     """Train the model of an objective by Adam from the start, in place; the states from which the shares begin."""
-    meter = objective.meter
-    trainer = Adam(lr, objective.decay, objective.loss, objective.forward, meter, progress)
+    meter, trainer = objective.meter, Adam(lr, objective, progress)
     stops = sorted({resume_at(share, epochs) for share in shares} - {0})
     with seeded(seed, meter.device), meter.phase("train"):
         *states, _ = train_through(trainer, objective.model, objective.data, None, [*stops, epochs])
@@ -87,14 +86,8 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
     Returns:
         What was found; ``None`` where nothing can be deleted to compare with.
     """
-    other = Objective(
-        copy.deepcopy(objective.model),
-        objective.data,
-        objective.loss,
-        objective.decay,
-        objective.forward,
-        Meter(objective.meter.device),
-    )
+    other = objective.of(copy.deepcopy(objective.model))
+    other.meter = Meter(objective.meter.device)  # it is no part of the training
     descend(other, seed=seed, epochs=epochs, lr=lr)
     polish_objective(other)
     theta = flatten(objective.model)

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import nn
-from torch_geometric.data import Data
+from torch import Tensor, nn
 
 from unweave._core.tuning import TUNING
 from unweave.objective.losses import Loss, mean_of
-from unweave.objective.objective import Forward
+from unweave.objective.objective import Objective
 from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint, Trainer
 
@@ -35,7 +34,7 @@ class Ended:
 
 
 def train_until_enough(
-    trainer: Trainer, model: nn.Module, data: Data, loss: Loss, forward: Forward, progress: Progress | None = None
+    trainer: Trainer, model: nn.Module, objective: Objective, progress: Progress | None = None
 ) -> Ended:
     """Train a model in place for as long as it becomes better on the validation nodes, and leave it where it was best.
 
@@ -45,18 +44,16 @@ def train_until_enough(
     Args:
         trainer: From a state to a state.
         model: Any module; it is trained from the start.
-        data: A graph with validation nodes.
-        loss: Per-node loss.
-        forward: How the module is called.
+        objective: The loss, and a graph with validation nodes.
         progress: Called with (epochs done, epochs at most).
     """
-    rules = TUNING.ending
+    rules, data, loss = TUNING.ending, objective.data, objective.loss
     known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
     state: Checkpoint | None = None
     best, kept, enough = (-1.0, math.inf), None, False
     while not enough and (state is None or state.epoch < rules.most):
         state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
-        now = _quality(model, data, known, loss, forward)
+        now = _quality(objective.predict(model)[known], data.y[known], loss)
         if kept is None or _better(now, best):
             best, kept = now, state
         if progress is not None:
@@ -71,13 +68,10 @@ def train_until_enough(
     return Ended(kept.epoch, state.epoch, enough)
 
 
-def _quality(model: nn.Module, data: Data, known: torch.Tensor, loss: Loss, forward: Forward) -> tuple[float, float]:
+def _quality(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:
     """F1 on the validation nodes, where there are classes, and their loss."""
-    model.eval()
-    with torch.no_grad():
-        outputs = forward(model, data)[known]
-        value = float(mean_of(loss(outputs, data.y[known]), loss.mass(data.y[known])))
-    right = float((outputs.argmax(dim=-1) == data.y[known]).double().mean()) if loss.classes else 0.0
+    value = float(mean_of(loss(outputs, labels), loss.mass(labels)))
+    right = float((outputs.argmax(dim=-1) == labels).double().mean()) if loss.classes else 0.0
     return right, value
 
 

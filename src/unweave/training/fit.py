@@ -17,11 +17,11 @@ from unweave.curvature.preparation import check_calls, prepare_objective
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
-from unweave.objective.decay import decay_vector
 from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten, load_flat
-from unweave.objective.scores import score
+from unweave.objective.parts.bounded import objective_within
+from unweave.objective.scores import score_outputs
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, agreement_of, descend
 from unweave.training.checkpoints import Checkpoint
@@ -70,6 +70,7 @@ class _Job:
         shares: States to keep, as shares of the training that are left there.
         examine: Whether to find out if another seed ends at the same minimum.
         progress: Called with (done, total).
+        memory_mib: What evaluating the model may hold at a time.
     """
 
     model: nn.Module
@@ -79,15 +80,16 @@ class _Job:
     shares: Sequence[float]
     examine: bool
     progress: Progress | None
+    memory_mib: float | None
 
     def objective(self, decay: float | Mapping[str, float]) -> Objective:
         """What is minimised, with a meter of its own."""
-        meter, known = Meter(self.data.x.device), decay_vector(self.model, decay)
-        return Objective(self.model, self.data, self.loss, known, self.forward, meter)
+        meter, how = Meter(self.data.x.device), (self.loss, self.forward)
+        return objective_within(self.model, self.data, decay, *how, meter, self.memory_mib)
 
-    def scores(self) -> dict[str, float]:
+    def scores(self, objective: Objective) -> dict[str, float]:
         """Of the model as it is."""
-        return score(self.model.eval(), self.data, self.loss, self.forward)
+        return score_outputs(objective.predict(self.model), self.data, self.loss)
 
 
 def train_model(
@@ -104,6 +106,7 @@ def train_model(
     loss: AnyLoss = cross_entropy,
     forward: Forward = call,
     examine: bool = False,
+    memory_mib: float | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
@@ -115,12 +118,14 @@ def train_model(
         raise ModelError("a certified model is trained to its minimum already; leave forgettable (--forgettable) out")
     if certify is not None and checkpoints:
         raise ModelError("a certified model has no path of training to replay; leave checkpoints (--checkpoints) out")
-    device = data.x.device
-    with seeded(seed, device):
+    if certify is not None and memory_mib is not None:
+        raise ModelError("a certified model is trained on the whole graph at once; leave memory_mib (--memory-mib) out")
+    with seeded(seed, data.x.device):
         reinitialise(model)
-        check_calls(model, data, loss, forward)
+        if memory_mib is None:  # in blocks, whoever finds those does
+            check_calls(model, data, loss, forward)
     first = FIRST_PHASE if epochs is None else epochs
-    job = _Job(model, data, loss, forward, checkpoints, examine, progress)
+    job = _Job(model, data, loss, forward, checkpoints, examine, progress, memory_mib)
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
         return _certify(job, Recipe(seed, first, lr, chosen, certify=certify))
@@ -145,7 +150,7 @@ def _fit(job: _Job, recipe: Recipe) -> Trained:
     tell = None if told is None else lambda done, _: told(done, recipe.epochs)
     states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
     kept = traced(states, objective) if walkable(job.model) else tuple(states)
-    metrics = job.scores() | {"train_seconds": objective.meter.seconds["train"]}
+    metrics = job.scores(objective) | {"train_seconds": objective.meter.seconds["train"]}
     return Trained(job.model, recipe, metrics, checkpoints=kept)
 
 
@@ -153,15 +158,14 @@ def _fit_until_enough(job: _Job, recipe: Recipe) -> Trained:
     """Adam for as long as validation says; the recipe has the epochs that gave the best model."""
     objective = job.objective(recipe.weight_decay)
     meter = objective.meter
-    trainer = Adam(recipe.lr, objective.decay, job.loss, job.forward, meter)
     with seeded(recipe.seed, meter.device), meter.phase("train"):
-        ended = train_until_enough(trainer, job.model, job.data, job.loss, job.forward, job.progress)
+        ended = train_until_enough(Adam(recipe.lr, objective), job.model, objective, job.progress)
     recipe = replace(recipe, epochs=ended.epochs)
     told = {"epochs_looked_at": float(ended.looked), "training_ended": float(ended.enough)}
     if job.shares:  # their epochs are known only now
         again = _fit(replace(job, progress=None), recipe)
         return replace(again, metrics=dict(again.metrics) | told)
-    return Trained(job.model, recipe, job.scores() | told | {"train_seconds": meter.seconds["train"]})
+    return Trained(job.model, recipe, job.scores(objective) | told | {"train_seconds": meter.seconds["train"]})
 
 
 def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
@@ -172,7 +176,7 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
     states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
-    before = job.scores()
+    before = job.scores(objective)
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
@@ -181,7 +185,7 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     prepared = replace(prepared, agreement=None if same is None else same.value)
     if told is not None:
         told(total, total)
-    metrics = job.scores()
+    metrics = job.scores(objective)
     metrics |= {f"{key}_before_polish": value for key, value in before.items() if key.endswith("_f1")}
     metrics |= {
         "gradient_norm": report["gradient_norm"],
@@ -208,7 +212,7 @@ def _certify(job: _Job, recipe: Recipe) -> Trained:
     with meter.phase("train"):
         done = release(certifiable(objective), None, recipe.certify, dtype=objective.mu.dtype)
         load_flat(job.model, done.theta)
-    metrics = job.scores() | done.figures
+    metrics = job.scores(objective) | done.figures
     metrics |= {"distance": done.certificate["distance"], "train_seconds": meter.seconds["train"]}
     return Trained(job.model, recipe, metrics)
 
@@ -262,7 +266,7 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
         objective = job.objective(decay)
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
-        found[decay] = job.scores()["val_f1"]
+        found[decay] = job.scores(objective)["val_f1"]
         if len(found) > 2 and max(list(found.values())[-2:]) <= max(list(found.values())[:-2]):
             break
     best = max(found.values())

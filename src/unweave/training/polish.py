@@ -21,7 +21,6 @@ from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
-from unweave.objective.running_stats import running
 from unweave.objective.scores import score_outputs
 from unweave.training.adam import Progress
 from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, Agreement, agreement_of
@@ -72,8 +71,7 @@ def polish(
         forward: How to call it.
         evaluations: At most so many gradients; by default as many as pay.
         examine: Whether to train another one from a new start, by full-batch Adam and a polish, to know whether the
-            minimum is one (``prepared.agreement``). Where weights cannot be drawn anew, or memory is bounded, that
-            stays unknown.
+            minimum is one (``prepared.agreement``). Where weights cannot be drawn anew that stays unknown.
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes. ``data.x`` may be a memory map.
         progress: Called with (gradients done, gradients at most).
@@ -81,17 +79,12 @@ def polish(
     own = copy.deepcopy(model)
     loss = as_loss(loss)
     decay = as_weight_decay(weight_decay, model)
-    if memory_mib is not None and running(own):
-        raise ModelError(
-            "running statistics are taken over the whole graph, so memory_mib cannot bound a polish of a model with "
-            f"{next(iter(running(own)))}; leave memory_mib out, or train with LayerNorm in place of BatchNorm"
-        )
     objective = checked_objective(own, data, decay, loss, forward, memory_mib)
     refuse_no_decay(objective)
     before = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
-    same = _agreement(objective, prepared) if examine and memory_mib is None else None
+    same = _agreement(objective, prepared) if examine else None
     prepared = replace(prepared, agreement=None if same is None else same.value)
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     scores |= {f"{key}_before": value for key, value in before.items()}

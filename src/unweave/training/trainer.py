@@ -15,7 +15,7 @@ from unweave.training.adam import refuse_spoilt, spoil
 from unweave.training.checkpoints import Trainer
 from unweave.training.recipe import AnyTrainer, Training
 
-__all__ = ["Own", "as_trainer"]
+__all__ = ["Own", "as_trainer", "refuse_bounded"]
 
 BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -122,3 +122,11 @@ def _binds(takes: Signature, count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def refuse_bounded(trainer: AnyTrainer | str | None, memory_mib: object) -> None:
+    """How much memory a training of one's own takes is not ours to bound."""
+    if trainer is not None and memory_mib is not None:
+        raise MethodError(
+            "trainer= is given the whole graph, so memory_mib (--memory-mib) cannot bound what it takes; leave it out"
+        )

@@ -17,7 +17,6 @@ from unweave.auditing.form import NEW_MODEL, Probe
 from unweave.auditing.population import Upbringing, Variant, raise_models
 from unweave.auditing.separation import Apart
 from unweave.errors import RequestError
-from unweave.objective.scores import log_probabilities
 from unweave.request import Request
 from unweave.training.adam import Progress
 
@@ -96,7 +95,7 @@ def memorisation(
     ]
     said = torch.zeros(nodes.numel(), models, dtype=torch.float64, device=data.x.device)
     for number, model in raise_models(how, data, variants, jobs=jobs, progress=progress):
-        outputs = log_probabilities(model, data, how.forward).double()
+        outputs = how.outputs(model, data)
         said[:, number] = -outputs[nodes].gather(1, data.y[nodes][:, None]).flatten()
     without, having = ((said * mask).sum(dim=1) / mask.sum(dim=1) for mask in (~saw, saw))
     return nodes, without - having

@@ -11,10 +11,12 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from unweave._core.cost import Meter
 from unweave.auditing.case import Case, Subject
 from unweave.auditing.form import OPERATOR, Probe
 from unweave.objective.decay import groups_of
-from unweave.objective.losses import cross_entropy, mean_of
+from unweave.objective.losses import cross_entropy
+from unweave.objective.parts.bounded import objective_within
 
 __all__ = ["relearning_tests"]
 
@@ -65,20 +67,19 @@ def _epochs(case: Case, subject: Subject, nodes: Tensor, goal: float) -> float:
     recipe = how.training.recipe
     decay, lr = (0.0, 0.01) if recipe is None else (recipe.weight_decay, recipe.lr)
     optimiser = torch.optim.Adam(groups_of(model, decay), lr=lr)
-    data, before = case.data, _loss(subject.whole, case, nodes)
+    before = _loss(subject.whole, case, nodes)
     if before <= goal:
         return 0.0
+    meter = Meter(case.data.x.device)
+    objective = objective_within(model, case.data, decay, how.loss, how.forward, meter, how.memory_mib)
     with torch.enable_grad():
+        if how.memory_mib is None and not how.forward(model, case.data).requires_grad:
+            return float(EPOCHS)  # votes of several models have no slope: nothing is learnt by descent
         for epoch in range(1, EPOCHS + 1):
             optimiser.zero_grad()
-            outputs = how.forward(model, data)
-            if not outputs.requires_grad:
-                return float(EPOCHS)  # votes of several models have no slope: nothing is learnt by descent
-            losses = how.loss(outputs[data.train_mask], data.y[data.train_mask])
-            torch.autograd.backward(mean_of(losses, how.loss.mass(data.y[data.train_mask])))
+            objective.backward(model)
             optimiser.step()
-            with torch.no_grad():
-                now = _loss(how.forward(model, data), case, nodes)
+            now = _loss(objective.predict(model), case, nodes)
             if now <= goal:
                 return epoch - 1 + (before - goal) / (before - now)
             before = now

@@ -32,6 +32,7 @@ class Way(Method):
     """
 
     name: ClassVar[str] = "rung"
+    bounded: ClassVar[bool] = True  # whoever chooses it looks at the method
     method: Method
     prepared: Prepared | None = None
 

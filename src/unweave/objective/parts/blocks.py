@@ -25,8 +25,11 @@ from unweave._core.memory import MIB, OverBudget, TensorBytes, check_memory
 from unweave.errors import BudgetError, ModelError
 from unweave.graph.neighbourhood import halo
 from unweave.graph.removal import take
-from unweave.objective.losses import Loss
+from unweave.graph.view import GraphView
+from unweave.objective.losses import Loss, mean_of
 from unweave.objective.objective import Forward, Objective, Point
+from unweave.objective.parameters import flatten, trained
+from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
 from unweave.request import Request
 
@@ -120,6 +123,14 @@ class Blocks(Objective):
         same.found = self.found
         return same
 
+    def anew(self, model: nn.Module, data: Data) -> "Blocks":
+        """The same for another module on another graph, found to be local anew where it is another."""
+        if data is self.data:
+            return self if model is self.model else self.of(model)
+        view = GraphView.of(data)
+        where = find_locality_in_parts(model.eval(), view, self.loss, self.decay, self.forward, self._limit)
+        return self._like(model, where)
+
     def on(self, locality: Locality) -> "Blocks":
         """The same objective on another state of the graph."""
         return self._like(self.model, locality)
@@ -137,6 +148,35 @@ class Blocks(Objective):
         """Model outputs of all nodes at θ, without derivatives."""
         with torch.no_grad():
             return self.at(theta).outputs
+
+    def predict(self, model: nn.Module) -> Tensor:
+        """Outputs of all nodes of a module as it is, in eval mode and without derivatives."""
+        return self.of(model.eval()).outputs(flatten(model))
+
+    def backward(self, model: nn.Module) -> Tensor:
+        """Add the gradient of the mean loss to the parameters' own, a block at a time, in the mode the module is in.
+
+        What is drawn at random, like dropout, is drawn for every block, so that no draw is that of the whole graph.
+        """
+        parameters = list(trained(model).values())
+
+        def work(part: Objective, block: Tensor) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+            part.meter.passes += 2
+            loss = mean_of(part.node_losses(part.forward(model, part.data)), self.mass)
+            return loss.detach(), torch.autograd.grad(loss, parameters, allow_unused=True)
+
+        if "training" not in self.found:  # finding blocks that fit draws more often than training does
+            cuda = [self.meter.device] if self.meter.device.type == "cuda" else []
+            with torch.random.fork_rng(devices=cuda):
+                for _ in self.over_blocks("training", work):
+                    pass
+        total = torch.zeros((), device=self.meter.device)
+        for loss, gradients in self.over_blocks("training", work):
+            total += loss
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return total
 
     def describe(self) -> dict[str, Any]:
         """What the receipt says of the blocks."""

@@ -5,7 +5,8 @@ index of its edges, the outputs of all nodes and vectors as long as the paramete
 block are read, so ``data.x`` may be a memory map, ``torch.from_file("x.bin", shared=True, size=n * f).view(n, f)``.
 """
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
@@ -14,11 +15,11 @@ from unweave.graph.view import GraphView
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward
+from unweave.objective.objective import Forward, Objective
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.localising import find_locality_in_parts
 
-__all__ = ["bounded_objective"]
+__all__ = ["bounded_objective", "objective_within", "predict"]
 
 
 def bounded_objective(
@@ -39,3 +40,28 @@ def bounded_objective(
     decay = decay_vector(model, weight_decay)
     locality = find_locality_in_parts(model.eval(), view, loss, decay, forward, limit)
     return Blocks(model, locality, loss, decay, forward, meter, memory_mib)
+
+
+def objective_within(
+    model: nn.Module,
+    data: Data,
+    weight_decay: WeightDecay,
+    loss: Loss,
+    forward: Forward,
+    meter: Meter,
+    memory_mib: float | None,
+) -> Objective:
+    """The objective of a module, in blocks where memory is bounded."""
+    if memory_mib is not None:
+        return bounded_objective(model, data, weight_decay, loss, forward, meter, memory_mib)
+    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
+
+
+def predict(model: nn.Module, data: Data, forward: Forward, loss: Loss, memory_mib: float | None) -> Tensor:
+    """Outputs of all nodes of a trained module in eval mode, in blocks where memory is bounded."""
+    if memory_mib is not None:
+        meter = Meter(data.x.device)
+        return bounded_objective(model, data, 0.0, loss, forward, meter, memory_mib).predict(model)
+    model.eval()
+    with torch.no_grad():
+        return forward(model, data)

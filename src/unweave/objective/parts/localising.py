@@ -135,7 +135,10 @@ def _settle(
     if reach.steps is None:
         return replace(found, refusal=f"how far its messages travel is not known ({reach.source})")
     if running(model):
-        return replace(found, refusal=f"its layer {next(iter(running(model)))} keeps statistics of the whole graph")
+        return replace(
+            found,
+            refusal=f"its layer {next(iter(running(model)))} keeps statistics of the whole graph (LayerNorm does not)",
+        )
     reason = ""
     for border in BORDERS if reach.normalised and reach.steps else ("none",):
         reason = _differs(model, forward, tried, wanted, tolerance, replace(found, border=border))
