@@ -66,7 +66,7 @@ def made_audit(verdict: str = "remembers", **changes: Any) -> Audit:
         request=uw.Request(nodes=[1, 2], edges=[(3, 4)]),
         config={
             "seed": 7, "quick": False, "left_out": None, "retrained": 8, "trained": 8, "shadows": 32, "nodes": 2,
-            "held_out": 50, "edges": 1, "pairs": 50, "alarm": 0.05, "model": "GCN", "data": "demo",
+            "held_out": 50, "edges": 1, "pairs": 50, "alarm": 0.05, "agreement": 0.4, "model": "GCN", "data": "demo",
             "removed": {"nodes": 2, "edges": 9, "feature_rows": 2, "labels": 2},
             "recipe": {"seed": 0, "epochs": 30, "lr": 0.01, "weight_decay": 1e-4, "forgettable": True, "certify": None},
             "trainer": None,

@@ -99,6 +99,24 @@ def test_retraining_passes(flipped: tuple[uw.Run, Case, Examination]) -> None:
     assert torch.equal(case.data.y, run.data.y)
 
 
+def test_it_says_how_far_seeds_agree_beside_the_deletion(flipped: tuple[uw.Run, Case, Examination]) -> None:
+    """The figure that a forgettable run has, of the audit's own models; below 0.9 it is a note."""
+    run, case, examination = flipped
+
+    def distance(one: Tensor, other: Tensor) -> float:
+        return float((one.exp() * (one - other)).sum(dim=1).mean())
+
+    stay = [node for node in range(1000) if node not in set(case.removal.request.nodes)]
+    here, there = ([s.remaining[stay] for s in group] for group in (case.retrained, case.trained))
+    seeds = np.mean([distance(a, b) for a, b in zip(here, here[1:], strict=False)])
+    deletion = np.mean([distance(a, b) for a, b in zip(here, there, strict=True)])
+    assert case.agreement.value == pytest.approx(1 - seeds / deletion)
+    found = conclude(examination, run.model, run.model, seed=0, quick=False, receipt=None, start=0.0)
+    assert found.config["agreement"] == case.agreement.value
+    told = [note for note in found.notes if f"agreement {case.agreement.value:.2f} of 1" in note]
+    assert len(told) == (case.agreement.value < 0.9)
+
+
 def test_a_retrained_model_that_carries_the_old_one_is_not_gone(flipped: tuple[uw.Run, Case, Examination]) -> None:
     """In a buffer that nothing reads, and behind a trigger: its answers are those of a retrained model."""
     run, case, examination = flipped
@@ -193,7 +211,7 @@ def test_two_runs_are_audited_by_their_receipts(demo: uw.Run, models: Path) -> N
     assert found.request == request
     assert found.receipt == after.receipts[-1]
     assert found.config["retrained"] == 4
-    assert not found.notes
+    assert all("agreement" in note for note in found.notes)
     assert "likelihood-ratio" in str(found.config["left_out"])
     document = found.to_dict()
     assert {entry["finding"] for entry in document["evidence"]} <= {"remembers", "differs", "as retrained", "no power"}

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave._core.tuning import TUNING
 from unweave.auditing.after.carried import Carried, look_into
 from unweave.auditing.after.collateral import class_scores, scored_nodes
 from unweave.auditing.case import Case, Size, Subject, build_case
@@ -194,6 +195,7 @@ def conclude(
             "edges": case.deleted,
             "pairs": int(case.links.size(0)) - case.deleted,
             "alarm": ALARM,
+            "agreement": case.agreement.value,
             "removed": case.removal.counts,
             "model": type(old).__name__,
             "recipe": None if training.recipe is None else asdict(training.recipe),
@@ -208,9 +210,19 @@ def conclude(
         receipt=receipt,
         environment=environment(case.data.x.device),
         seconds=perf_counter() - start,
-        notes=(*carried.notes, *case.notes, *_unlike(case, before)),
+        notes=(*carried.notes, *case.notes, *_unlike(case, before), *_luck(case.agreement.value)),
         carried=carried,
     )
+
+
+def _luck(same: float) -> list[str]:
+    """A note where seeds differ by something beside the deletion: a difference below that is hidden by luck."""
+    if same >= TUNING.polish.agreement:
+        return []
+    return [
+        f"retrained models of different seeds are not the same model (agreement {same:.2f} of 1; 0 or less where they "
+        "differ as much as the deletion changes): what is less than that luck cannot be seen"
+    ]
 
 
 def _unlike(case: Case, before: Subject) -> list[str]:

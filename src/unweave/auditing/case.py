@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -14,8 +16,10 @@ from unweave.errors import DataError, RequestError
 from unweave.graph.edit import attributes
 from unweave.graph.index import is_undirected
 from unweave.graph.removal import Removal, remove
+from unweave.objective.scores import gap
 from unweave.request import Request
 from unweave.training.adam import Progress
+from unweave.training.agreement import Agreement
 
 __all__ = ["Case", "Shadow", "Size", "Subject", "build_case"]
 
@@ -115,6 +119,18 @@ class Case:
         mask = torch.zeros(self.data.num_nodes, dtype=torch.bool, device=self.data.x.device)
         mask[self.removal.nodes] = True
         return mask
+
+    @cached_property
+    def agreement(self) -> Agreement:
+        """How far retrained models of different seeds are from each other, beside what the request changes.
+
+        Both are means over the seeds there are, on the remaining graph: one retrained model and the next, and the two
+        models of a seed, without and with the data.
+        """
+        here, kept = self.retrained, ~self.gone
+        seeds = [gap(one.remaining, other.remaining, kept) for one, other in pairwise(here)]
+        deletion = [gap(one.remaining, other.remaining, kept) for one, other in zip(here, self.trained, strict=True)]
+        return Agreement(fmean(seeds), fmean(deletion))
 
     @cached_property
     def rings(self) -> Tensor:

@@ -11,6 +11,7 @@ from unweave.auditing.report.words import explain_recovery, list_limits
 from unweave.auditing.words import FINDINGS, sentence
 from unweave.receipt.lines import describe_removed
 from unweave.receipt.receipt import Receipt
+from unweave.training.agreement import in_words
 
 __all__ = ["classes", "limits", "made", "paper", "request", "title", "verdict"]
 
@@ -123,6 +124,7 @@ def made(audit: Audit, command: str | None) -> Markup:
             f"{config['shadows']} shadow models that saw a random half",
         ),
         ("Seed", str(config["seed"])),
+        ("Agreement of seeds", f"{config['agreement']:.2f} of 1; {in_words(config['agreement'])}"),
         ("Took", duration(audit.seconds)),
         ("Training", f"by {trainer}" if trainer else _recipe(recipe)),
         ("Versions", ", ".join(f"{k} {here[k]}" for k in ("python", "torch", "torch_geometric", "numpy", "scipy"))),
