@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def test_it_says_how_far_seeds_agree_beside_the_deletion(flipped: tuple[uw.Run, 
 
     stay = [node for node in range(1000) if node not in set(case.removal.request.nodes)]
     here, there = ([s.remaining[stay] for s in group] for group in (case.retrained, case.trained))
-    seeds = np.mean([distance(a, b) for a, b in zip(here, here[1:], strict=False)])
+    seeds = np.mean([distance(a, b) for a, b in pairwise(here)])
     deletion = np.mean([distance(a, b) for a, b in zip(here, there, strict=True)])
     assert case.agreement.value == pytest.approx(1 - seeds / deletion)
     found = conclude(examination, run.model, run.model, seed=0, quick=False, receipt=None, start=0.0)

@@ -12,8 +12,6 @@ from torch_geometric.data import Data
 import unweave as uw
 from tests.training.test_checkpoints import MODELS, builtin
 from unweave.graph.removal import remove
-from unweave.objective.losses import cross_entropy
-from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 from unweave.training.adam import reinitialise, seeded
@@ -58,7 +56,7 @@ def test_forgettable_models_are_polished_again() -> None:
     trainer = builtin(model, run.recipe)
     with seeded(99, run.data.x.device):
         trainer(model, part.data, run.checkpoints[0], EPOCHS)
-    objective = Objective(model, part.data, cross_entropy, trainer.decay, call, trainer.meter)
+    objective = trainer.objective.anew(model, part.data)
     spent = polish_objective(objective)
     assert same(part.model, model)
     receipt, nothing = part.receipts[-1], run.forget(request, "none").receipts[-1]
@@ -333,8 +331,6 @@ def test_what_cannot_be_replayed_is_refused() -> None:
     for wrong in (3, ["a"], run.checkpoints[0]):
         with pytest.raises(uw.MethodError, match=r"sequence of unweave\.Checkpoint"):
             run.forget(request, "replay", checkpoints=wrong)
-    with pytest.raises(uw.MethodError, match="memory_mib"):
-        run.forget(request, "replay", memory_mib=100)
     with pytest.raises(uw.ModelError, match="that of another model"):
         uw.unlearn(
             uw.models.GCN(8, 3, hidden=5), run.data, request, "replay",

@@ -185,7 +185,7 @@ def test_whatever_forget_refuses_is_refused(runs: dict[str, uw.Run]) -> None:
         (plain, request, "replay", {"share": 0.1, "lr": 0.5}),
         (plain, request, "replay", {"share": 0.1, "checkpoints": other.checkpoints}),
         (plain, request, "gif", {"prepared": runs["forgettable"].prepared}),
-        (plain, request, "retrain", {"memory_mib": 64}),
+        (plain, request, "closed-form", {"memory_mib": 64}),
         (plain, request, "gif", {"memory_mib": -1}),
         (plain, request, "gif", {"defer": True}),
         (prepared, request, "gif", {"defer": True, "purge": True}),

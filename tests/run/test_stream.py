@@ -64,7 +64,7 @@ def test_a_stream_is_its_requests_one_after_another(minimum: uw.Run) -> None:
 
 def test_a_batch_equals_its_parts_to_within_the_estimate(minimum: uw.Run) -> None:
     with tuned(polish=LONG):
-        ready = minimum.calibrate(9)
+        ready = minimum.calibrate(12)
     requests = mixed(ready.data)
     parts, batch = (ready.forget(requests, "auto", at_least=0.9, batch=together) for together in (False, True))
     assert len(batch.receipts) == 1

@@ -77,7 +77,7 @@ def test_a_forgettable_model_ends_at_the_same_minimum() -> None:
     trainer = builtin(model, run.recipe)
     with seeded(99, data.x.device):
         trainer(model, data, run.checkpoints[0], 30)
-    polish_objective(Objective(model, data, cross_entropy, trainer.decay, call, trainer.meter))
+    polish_objective(trainer.objective.anew(model, data))
     assert torch.equal(flatten(model), flatten(run.model))
 
 

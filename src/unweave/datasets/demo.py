@@ -5,8 +5,6 @@ a power-law popularity; each paper holds a few words, some typical of its field;
 fields. A two-layer GCN learns it to a plausible F1, not to a perfect one.
 """
 
-from functools import cache
-
 import numpy as np
 import torch
 from torch_geometric.data import Data
@@ -22,13 +20,7 @@ BETWEEN_FIELDS = 0.08
 
 
 def demo_graph() -> Data:
-    """The graph, the caller's own; generated once in a process."""
-    return _generated().clone()
-
-
-@cache
-def _generated() -> Data:
-    """Only uniform numbers are drawn, so that it is the same with every NumPy."""
+    """The graph. Only uniform numbers are drawn, so that it is the same with every NumPy."""
     rng = np.random.default_rng(20230430)
     field = _choose(rng, np.array(FIELDS), NODES)
     popularity = np.minimum((1 - rng.random(NODES)) ** (-1 / 1.6), 40.0)
