@@ -96,14 +96,41 @@ class GIF(InfluenceStep):
         grows = float(local.gradient(point).norm()) > float(pull.norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
-    def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
-        """Go on minimising Q + ½δ‖θ − θ0‖² from where the influence step led, by gradients alone."""
-        theta, details = problem.theta + step.x, {"steps": 1, "evaluations": 1 + step.tries}
+    def refine(self, problem: Problem, step: Step) -> tuple[Step, Tensor, dict[str, Any], tuple[str, ...]]:
+        """Go on minimising Q + ½δ‖θ − θ0‖² from where the influence step led, by gradients alone.
+
+        The damping is raised until no more of ∇Q is left than a rehearsal may leave (:mod:`unweave.curvature.damping`);
+        where none does that well, the one that does best is taken.
+        """
+        pull, spent, found = self.vector(problem), step.tries, list[tuple[float, Step, Tensor, int]]()
+        for _ in range(TUNING.damping.rehearsals):
+            theta, gradient, steps, evaluations = self._corrected(problem, step)
+            spent += evaluations
+            found.append((float(gradient.norm() / pull.norm()), step, theta, steps))
+            if found[-1][0] <= TUNING.damping.left:
+                break
+            step = Step.solved(pull, TUNING.damping.raised_by * step.damping, step.least, step.tries + 1, step.space)
+        _, step, theta, steps = min(found, key=lambda each: each[0])
+        theta, shortened, doubts = confirmed(problem, theta, None)
+        details = {"steps": steps, "evaluations": 1 + spent} | shortened
+        return step, theta, details, (*_regime(problem, step.damping / step.least), *doubts)
+
+    def _corrected(self, problem: Problem, step: Step) -> tuple[Tensor, Tensor, int, int]:
+        """Parameters after a step and its corrections, ∇Q there, the steps and the gradients spent."""
+        local = problem.local(_share(problem), step.damping)
+        theta = problem.theta + step.x
+        value, gradient = local.at(problem.remaining.at(theta))
+        steps, spent = 1, 1
         if self.steps != 1:
-            local, curvature = problem.local(_share(problem), step.damping), step.space.low_rank()
-            value, gradient = local.at(problem.remaining.at(theta))
+            curvature, seen = step.space.low_rank(), [(theta, gradient)]
+
+            def evaluate(theta: Tensor) -> tuple[float, Tensor]:
+                height, slope = local.at(problem.remaining.at(theta))
+                seen.append((theta, slope))
+                return height, slope
+
             theta, found = minimise(
-                lambda theta: local.at(problem.remaining.at(theta)),
+                evaluate,
                 theta,
                 value,
                 gradient,
@@ -112,9 +139,9 @@ class GIF(InfluenceStep):
                 tolerance=TUNING.step.enough * float(self.vector(problem).norm()),
                 lowest=TUNING.step.drift * step.promised,
             )
-            details = {"steps": 1 + found.steps, "evaluations": 2 + step.tries + found.evaluations}
-        theta, shortened, doubts = confirmed(problem, theta, None)
-        return theta, details | shortened, (*_regime(problem, step.damping / step.least), *doubts)
+            gradient = next(slope for there, slope in seen if there is theta)
+            steps, spent = 1 + found.steps, 1 + found.evaluations
+        return theta, gradient - step.damping * (theta - problem.theta), steps, spent
 
     @property
     def _corrections(self) -> int:
@@ -175,9 +202,10 @@ class GIF(InfluenceStep):
         known = super().expect(problem)
         if known.most is None or self.damping is not None or not bool(problem.forgotten_gradient.any()):
             return known
+        tried = TUNING.damping.rehearsals
         if self.steps == 1:
-            return replace(known, most=known.most + confirming)
-        corrections = 2 + 2 * max(self._corrections, first) + confirming
+            return replace(known, most=known.most + 2 * tried + confirming)
+        corrections = tried * (2 + 2 * max(self._corrections, first)) + confirming
         restart = recorded + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
         restart += 2 * max(self._most(problem, damped=False), first)
         further = OPERATOR + 2 * TUNING.spectrum.bend_products + max(corrections, restart)

@@ -56,6 +56,15 @@ class Step:
     tries: int
     space: Krylov
 
+    @classmethod
+    def solved(cls, v: Tensor, damping: float, least: float, tries: int, space: Krylov) -> "Step":
+        """The step for v with a damping, from products that are there already."""
+        x, _ = space.solve(v, damping)
+        along, length, inside = float(v @ x), float(x @ x), (space.basis.T @ x).cpu().double()
+        promised = -(along + damping * length) / 2
+        bend = float(inside @ space.tridiagonal @ inside)  # vᵀx − δ‖x‖² is nothing but rounding where δ is large
+        return cls(x, damping, least, promised, bend, tries, space)
+
 
 @dataclass(frozen=True)
 class InfluenceStep(Method):
@@ -96,9 +105,9 @@ class InfluenceStep(Method):
         """Whether a step does what its quadratic model promised; damping is raised until it does."""
         return Verdict.GOOD
 
-    def refine(self, problem: Problem, step: Step) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
-        """Parameters after the step, what was done to make it better, and what to warn of."""
-        return problem.theta + step.x, {}, ()
+    def refine(self, problem: Problem, step: Step) -> tuple[Step, Tensor, dict[str, Any], tuple[str, ...]]:
+        """The step as it is taken, the parameters after it, what was done to make it better, and what to warn of."""
+        return step, problem.theta + step.x, {}, ()
 
     def forget(self, problem: Problem) -> Outcome:
         """Solve for the step and take it."""
@@ -141,7 +150,7 @@ class InfluenceStep(Method):
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
     ) -> Outcome:
         """Take the step that the space gives, and refine it."""
-        step = self.choose(problem, v, space)
+        step, theta, more, warnings = self.refine(problem, self.choose(problem, v, space))
         tolerance, products = self.tolerance or TUNING.step.tolerance, self.iterations or TUNING.step.products
         achieved = float((v - operator(step.x) - step.damping * step.x).norm() / v.norm())
         warning = f"the step was solved only to a relative residual of {achieved:.2g}; raise iterations={products}"
@@ -156,7 +165,6 @@ class InfluenceStep(Method):
             largest_curvature=float(space.values[0]),
             warnings=(warning,) if achieved > max(0.1, tolerance) else (),
         )
-        theta, more, warnings = self.refine(problem, step)
         warnings = (*report.warnings, *warnings)
         return Outcome(theta, solve=report, details=details | more, warnings=warnings, checked=self.checks)
 
@@ -169,11 +177,7 @@ class InfluenceStep(Method):
         fair: Step | None = None
         poor: Step | None = None
         for tries in range(1, TUNING.damping.tries + 1):
-            x, _ = space.solve(v, damping)
-            along, length, inside = float(v @ x), float(x @ x), (space.basis.T @ x).cpu().double()
-            promised = -(along + damping * length) / 2
-            bend = float(inside @ space.tridiagonal @ inside)  # vᵀx − δ‖x‖² is nothing but rounding where δ is large
-            step = Step(x, damping, least, promised, bend, tries, space)
+            step = Step.solved(v, damping, least, tries, space)
             verdict = self.judge(problem, step)
             if verdict is Verdict.GOOD:
                 return step

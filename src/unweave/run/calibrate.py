@@ -63,9 +63,9 @@ def simulate(data: Data, number: int, *, seed: int = 0) -> Request:
 def calibrate(
     state: State,
     deletions: int = DELETIONS,
-    *,
     seed: int | None = None,
     trainer: AnyTrainer | str | None = None,
+    *,
     memory_mib: float | None = None,
     progress: Progress | None = None,
     keep: Callable[[State], None] | None = None,

@@ -279,15 +279,7 @@ class Run(Parts):
         """
         kept = None if keep is None else lambda state: keep(Run.of(state))
         return self._next(
-            calibrate(
-                self._state,
-                deletions,
-                seed=seed,
-                trainer=trainer,
-                memory_mib=memory_mib,
-                progress=progress,
-                keep=kept,
-            )
+            calibrate(self._state, deletions, seed, trainer, memory_mib=memory_mib, progress=progress, keep=kept)
         )
 
     def rehearse(
