@@ -127,7 +127,8 @@ def loop(model: Model, data: Data, start: Checkpoint | None = None, until: int =
     optimiser = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9, weight_decay=DECAY)
     if start is None:
         for part in model.children():
-            part.reset_parameters()  # type: ignore[operator]
+            if hasattr(part, "reset_parameters"):  # not a list of layers that is empty
+                part.reset_parameters()  # type: ignore[operator]
     else:
         start.restore(model, optimiser)
     model.train()

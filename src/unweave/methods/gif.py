@@ -106,7 +106,8 @@ class GIF(InfluenceStep):
         for _ in range(TUNING.damping.rehearsals):
             theta, gradient, steps, evaluations = self._corrected(problem, step)
             spent += evaluations
-            found.append((float(gradient.norm() / pull.norm()), step, theta, steps))
+            left = float(gradient.norm() / pull.norm())
+            found.append((left if math.isfinite(left) else math.inf, step, theta, steps))
             if found[-1][0] <= TUNING.damping.left:
                 break
             step = Step.solved(pull, TUNING.damping.raised_by * step.damping, step.least, step.tries + 1, step.space)
