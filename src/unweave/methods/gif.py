@@ -87,13 +87,12 @@ class GIF(InfluenceStep):
         reason to refuse.
         """
         local, point = problem.local(_share(problem)), problem.remaining.at(problem.theta + step.x)
-        pull = self.vector(problem)
-        change, small = local.resolved(point, pull)
+        change, small = local.resolved(point, step.v)
         if not keeps_promise(problem, step, point, change):
             return Verdict.POOR if change < 0 else Verdict.BAD
         if small:
             return Verdict.SMALL
-        grows = float(local.gradient(point).norm()) > float(pull.norm())
+        grows = float(local.gradient(point).norm()) > float(step.v.norm())
         return Verdict.FAIR if grows else Verdict.GOOD
 
     def refine(self, problem: Problem, step: Step) -> tuple[Step, Tensor, dict[str, Any], tuple[str, ...]]:
@@ -102,15 +101,15 @@ class GIF(InfluenceStep):
         The damping is raised until no more of ∇Q is left than a rehearsal may leave (:mod:`unweave.curvature.damping`);
         where none does that well, the one that does best is taken.
         """
-        pull, spent, found = self.vector(problem), step.tries, list[tuple[float, Step, Tensor, int]]()
+        spent, found = step.tries, list[tuple[float, Step, Tensor, int]]()
         for _ in range(TUNING.damping.rehearsals):
             theta, gradient, steps, evaluations = self._corrected(problem, step)
             spent += evaluations
-            left = float(gradient.norm() / pull.norm())
+            left = float(gradient.norm() / step.v.norm())
             found.append((left if math.isfinite(left) else math.inf, step, theta, steps))
             if found[-1][0] <= TUNING.damping.left:
                 break
-            step = Step.solved(pull, TUNING.damping.raised_by * step.damping, step.least, step.tries + 1, step.space)
+            step = step.raised()
         _, step, theta, steps = min(found, key=lambda each: each[0])
         theta, shortened, doubts = confirmed(problem, theta, None)
         details = {"steps": steps, "evaluations": 1 + spent} | shortened
@@ -137,7 +136,7 @@ class GIF(InfluenceStep):
                 gradient,
                 lambda g: curvature.solve(g, step.damping),
                 evaluations=self._corrections,
-                tolerance=TUNING.step.enough * float(self.vector(problem).norm()),
+                tolerance=TUNING.step.enough * float(step.v.norm()),
                 lowest=TUNING.step.drift * step.promised,
             )
             gradient = next(slope for there, slope in seen if there is theta)

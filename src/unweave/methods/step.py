@@ -39,6 +39,7 @@ class Step:
     """A step that damping decided on.
 
     Attributes:
+        v: What pulls, the right-hand side that it was solved for.
         x: θ̂ − θ0.
         damping: δ.
         least: The damping that was tried first.
@@ -48,6 +49,7 @@ class Step:
         space: The products it was made from.
     """
 
+    v: Tensor
     x: Tensor
     damping: float
     least: float
@@ -63,7 +65,12 @@ class Step:
         along, length, inside = float(v @ x), float(x @ x), (space.basis.T @ x).cpu().double()
         promised = -(along + damping * length) / 2
         bend = float(inside @ space.tridiagonal @ inside)  # vᵀx − δ‖x‖² is nothing but rounding where δ is large
-        return cls(x, damping, least, promised, bend, tries, space)
+        return cls(v, x, damping, least, promised, bend, tries, space)
+
+    def raised(self) -> "Step":
+        """The same with more damping."""
+        damping = TUNING.damping.raised_by * self.damping
+        return Step.solved(self.v, damping, self.least, self.tries + 1, self.space)
 
 
 @dataclass(frozen=True)
@@ -173,11 +180,11 @@ class InfluenceStep(Method):
 
         A small one is as good where none before it lowered the objective; a shorter one still would tell no more.
         """
-        least = damping = least_damping(space.values, problem.theta, problem.original_gradient)
+        least = least_damping(space.values, problem.theta, problem.original_gradient)
+        step = Step.solved(v, least, least, 1, space)
         fair: Step | None = None
         poor: Step | None = None
-        for tries in range(1, TUNING.damping.tries + 1):
-            step = Step.solved(v, damping, least, tries, space)
+        while True:
             verdict = self.judge(problem, step)
             if verdict is Verdict.GOOD:
                 return step
@@ -186,12 +193,13 @@ class InfluenceStep(Method):
             if verdict is Verdict.FAIR and fair is None:
                 fair = step
             poor = step if verdict is Verdict.POOR else poor
-            damping *= TUNING.damping.raised_by
+            if step.tries == TUNING.damping.tries:
+                break
+            step = step.raised()
         if (chosen := fair or poor) is not None:
             return chosen
-        highest = damping / TUNING.damping.raised_by
         raise NoProgressError(
-            f"no step of any length lowers the local objective (damping raised to {highest:.3g}); {ASK}"
+            f"no step of any length lowers the local objective (damping raised to {step.damping:.3g}); {ASK}"
         )
 
 

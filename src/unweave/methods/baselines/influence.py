@@ -43,7 +43,7 @@ class IF(InfluenceStep):
             counted=~problem.removal.touched[here.nodes],
         )
         point = here.at(problem.theta + step.x)
-        change, small = local.resolved(point, self.vector(problem))
+        change, small = local.resolved(point, step.v)
         if not keeps_promise(problem, step, point, change):
             return Verdict.BAD
         return Verdict.SMALL if small else Verdict.GOOD
