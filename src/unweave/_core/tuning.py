@@ -461,7 +461,7 @@ class Tuning:
         the same rules, and the numbers that mattered can be read without the program.
         """
         every = self.to_dict()
-        return {"digest": document_digest(every)[:12], **{group: every[group] for group in groups}}
+        return {"digest": self.digest, **{group: every[group] for group in groups}}
 
 
 TUNING = Tuning()

@@ -73,8 +73,6 @@ def tensors_on(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that a module holds: parameters, buffers, and those that merely hang on it, by name."""
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if not (isinstance(value, Tensor) or (isinstance(value, dict | list | tuple) and value)):
-                continue  # as most of what hangs on a module: settings, and hooks that nobody has set
             for inner, tensor in _inside(value):
                 names = [path, *([] if name in TABLES else [name]), *inner]
                 yield ".".join(filter(None, names)), tensor
