@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unweave._core.digest import canonical_json, document_digest
+from unweave._core.document import canonical_json, document_digest
 from unweave.run.log import INDEX, LINES, Log
 
 __all__ = ["reseal", "reseal_receipts", "seal"]

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from unweave._core.digest import canonical_json, document_digest
+from unweave._core.document import canonical_json, document_digest
 from unweave._core.words import listed, shown
 from unweave.errors import EmptyRequestError, RequestError
 

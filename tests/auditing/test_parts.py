@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
-from unweave._core.digest import document_digest
+from unweave._core.document import document_digest
 from unweave.auditing.after.hard import memorisation, memorised_request
 from unweave.auditing.after.relearning import relearning_tests
 from unweave.auditing.audit import conclude

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,14 +26,6 @@ def refused(result: Any, says: str, code: int = 1) -> None:
     assert result.exit_code == code, result.stderr
     assert says in result.stderr
     assert not result.stdout
-
-
-def test_a_refusal_in_a_process_of_its_own_shows_no_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from unweave.cli import main; main()", "show", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 1
-    assert result.stdout == ""
-    assert result.stderr == f"unweave: {tmp_path} is not a run: it has no manifest.json\n"
 
 
 @pytest.fixture(scope="module", autouse=True)

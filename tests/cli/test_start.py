@@ -1,7 +1,8 @@
-"""Help and version come without torch, and the names that the help spells out are those of the library."""
+"""Help, version and the commonest refusal come without torch, and the names in the help are those of the library."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,17 @@ def test_help_and_version_need_no_torch(arguments: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (f"unweave {unweave.__version__}" if "version" in arguments else "Usage") in done.stdout
+
+
+@pytest.mark.parametrize("command", [["show"], ["forget", "--forget", "edges:0.1", "--out", "b"]])
+def test_a_folder_that_is_no_run_is_refused_at_once_and_without_a_traceback(command: list[str], tmp_path: Path) -> None:
+    arguments = ", ".join(map(repr, [command[0], str(tmp_path), *command[1:]]))
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(arguments=arguments)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == f"unweave: {tmp_path} is not a run: it has no manifest.json\n"
 
 
 def test_importing_the_package_needs_no_torch() -> None:

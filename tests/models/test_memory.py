@@ -49,7 +49,7 @@ def told(value: Any, size: int) -> str:
 
 
 def tellers(known: list[Any]) -> list[Any]:
-    """The objects of this process that tell of it, but for those known before: another test's graph may have the edge."""
+    """What in this process tells of it, but for what was known before: another test may keep a graph with the edge."""
     skip = {id(thing) for thing in known}
     return [thing for thing in gc.get_objects() if told(thing, 60) and id(thing) not in skip]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.run.test_interleavings import begin, done_in, files, forget, hopefully
 from tests.sealing import seal
-from unweave._core.digest import canonical_json, to_json
+from unweave._core.document import canonical_json, to_json
 from unweave.errors import RunError
 from unweave.run import folder, lock, log
 from unweave.run.folder import ANYTHING, locked, read_folder, write_folder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interleaving import Turns, taking_turns
-from unweave._core.digest import canonical_json
+from unweave._core.document import canonical_json
 from unweave.errors import RunError
 from unweave.run import folder
 from unweave.run.folder import ANYTHING, Opened, locked, read_folder, recover_folder, write_folder

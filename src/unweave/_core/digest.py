@@ -1,30 +1,13 @@
-"""Digests that identify tensors, parameters and documents, and the canonical JSON they rest on."""
+"""Digests that identify tensors, parameters and graphs."""
 
 import hashlib
-import json
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-__all__ = ["canonical_json", "document_digest", "graph_digest", "tensor_digest", "to_json"]
-
-
-def canonical_json(document: Any) -> str:
-    """JSON with sorted keys and no spaces: equal documents give equal text. Refuses NaN."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
-def to_json(document: Any) -> bytes:
-    """A document as the bytes of a file."""
-    return (json.dumps(document, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def document_digest(document: Any) -> str:
-    """SHA-256 of the canonical JSON of a document."""
-    return hashlib.sha256(canonical_json(document).encode()).hexdigest()
+__all__ = ["graph_digest", "tensor_digest"]
 
 
 def tensor_digest(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unweave._core.digest import document_digest
+from unweave._core.document import document_digest
 
 __all__ = ["TUNING", "Tuning", "tuned"]
 

@@ -25,7 +25,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._core.digest import document_digest, graph_digest, tensor_digest
+from unweave._core.digest import graph_digest, tensor_digest
+from unweave._core.document import document_digest
 from unweave._core.version import __version__
 from unweave.auditing.identity import code_of, model_code
 from unweave.errors import ModelError, UnweaveError

@@ -80,11 +80,18 @@ def progress_bar(label: str, lines: int = 0) -> Iterator[Callable[[int, int], No
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn an :class:`UnweaveError` into a reason on standard error and exit code 1."""
+    """Turn an :class:`UnweaveError` into a reason on standard error and exit code 1.
+
+    A folder that is no run is refused at once, before torch is imported.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        from unweave.run.manifest import read_manifest
+
         try:
+            if "run" in kwargs:
+                read_manifest(Path(str(kwargs["run"])))
             command(*args, **kwargs)
         except UnweaveError as error:
             typer.echo(f"unweave: {printable(str(error), lines=True)}", err=True)

@@ -12,7 +12,7 @@ import scipy
 import torch
 import torch_geometric
 
-from unweave._core.digest import canonical_json
+from unweave._core.document import canonical_json
 from unweave._core.version import __version__
 from unweave.errors import RunError
 from unweave.receipt.traces import Trace

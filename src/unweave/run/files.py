@@ -10,7 +10,8 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._core.digest import graph_digest, to_json
+from unweave._core.digest import graph_digest
+from unweave._core.document import to_json
 from unweave.datasets import load
 from unweave.errors import RequestError, RunError
 from unweave.graph.edit import MASKS

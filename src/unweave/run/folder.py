@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from unweave._core.digest import document_digest, to_json
+from unweave._core.document import document_digest, to_json
 from unweave.errors import RunError
 from unweave.run.lock import lock_of, locked
 from unweave.run.log import INDEX, LINES, Extent, Log

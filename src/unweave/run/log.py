@@ -17,7 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from unweave._core.digest import canonical_json
+from unweave._core.document import canonical_json
 from unweave.errors import RunError
 
 __all__ = ["INDEX", "LINES", "Extent", "Log"]

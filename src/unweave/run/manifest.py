@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from unweave._core.digest import canonical_json, document_digest
+from unweave._core.document import canonical_json, document_digest
 from unweave.errors import RunError
 from unweave.receipt.traces import STATES
 from unweave.run.lock import lock_of

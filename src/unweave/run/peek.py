@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
-from unweave._core.digest import to_json
+from unweave._core.document import to_json
 from unweave._core.kinds import check_fields, fits
 from unweave._core.text import printable
 from unweave.curvature.prepared import Prepared

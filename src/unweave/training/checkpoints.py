@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from unweave._core.digest import to_json
+from unweave._core.document import to_json
 from unweave.errors import MethodError, ModelError
 
 __all__ = [

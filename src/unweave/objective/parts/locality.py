@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave._core.digest import canonical_json, document_digest, graph_digest, tensor_digest
+from unweave._core.digest import graph_digest, tensor_digest
+from unweave._core.document import canonical_json, document_digest
 from unweave.errors import (
     ClassLossError,
     DivergenceError,
