@@ -11,6 +11,7 @@ from torch_geometric.nn import SGConv
 import unweave as uw
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
+from unweave.training.fit import _error
 
 
 def test_the_same_seed_gives_the_same_model_and_leaves_the_generator_alone() -> None:
@@ -85,3 +86,14 @@ def test_diverging_training_is_an_error() -> None:
 def test_bad_recipes_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(uw.ModelError):
         uw.train(uw.models.SGC(8, 3), small_graph(), **bad)  # type: ignore[arg-type]
+
+
+def test_two_decays_are_compared_on_the_nodes_that_only_one_of_them_has_right() -> None:
+    """Four nodes more of a hundred are evidence where nothing else changed, less so where sixty others did."""
+    better, worse = torch.ones(100, dtype=torch.bool), torch.ones(100, dtype=torch.bool)
+    worse[:4] = False
+    also_better, also_worse = better.clone(), worse.clone()
+    also_better[20:50], also_worse[50:80] = False, False
+    assert better.sum() - worse.sum() == also_better.sum() - also_worse.sum() == 4
+    assert _error(worse, better) == pytest.approx(2 / 100)
+    assert _error(also_worse, also_better) == pytest.approx(8 / 100)

@@ -306,8 +306,9 @@ class Polish:
     given_up: float = 0.01
     """Validation F1 that may be given up for a minimum that is one."""
 
-    evidence: float = 0.75
-    """Standard errors of the validation F1 by which a smaller decay must be better."""
+    evidence: float = 1.0
+    """Standard errors of the difference by which the validation F1 of a smaller decay must be better; the nodes are the
+    same ones, so that only those count that one model has right and the other wrong."""
 
     agreement: float = 0.9
     """The share of a typical deletion's effect that another seed must leave for the minimum to be called one."""

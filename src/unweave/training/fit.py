@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
@@ -133,7 +133,8 @@ def train_model(
         recipe = Recipe(seed, first, lr, 0.0 if weight_decay is None else weight_decay, True)
         return _fit_to_one_minimum(job, recipe) if weight_decay is None else _fit_to_minimum(job, recipe)
     recipe = Recipe(seed, first, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
-    return _fit_until_enough(job, recipe) if epochs is None and _validation(data, loss) else _fit(job, recipe)
+    until_enough = epochs is None and _validation(data, loss).numel() > 0
+    return _fit_until_enough(job, recipe) if until_enough else _fit(job, recipe)
 
 
 def _check_shares(shares: Sequence[float]) -> None:
@@ -240,10 +241,13 @@ def _how(recipe: Recipe) -> dict[str, Any]:
     return {"seed": recipe.seed, "epochs": recipe.epochs, "lr": recipe.lr}
 
 
-def _validation(data: Data, loss: Loss) -> int:
-    """Validation nodes with a label that is known."""
+def _validation(data: Data, loss: Loss) -> Tensor:
+    """Validation nodes, those of a classifier with a label that is known."""
     mask = data.get("val_mask")
-    return 0 if mask is None else int((mask & (data.y >= 0)).sum() if loss.classes else mask.sum())
+    if mask is None:
+        return torch.empty(0, dtype=torch.long, device=data.x.device)
+    known: Tensor = mask & (data.y >= 0) if loss.classes else mask
+    return known.nonzero().flatten()
 
 
 def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
@@ -258,18 +262,24 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
 
     Decays are tried from the largest on, until two in a row are no better than the best before them.
     """
-    known, decays = _validation(job.data, job.loss), _decays(job.model, job.data)
-    if not job.loss.classes or not known:
+    nodes, decays = _validation(job.data, job.loss), _decays(job.model, job.data)
+    if not job.loss.classes or not nodes.numel():
         return [decays[0]]
-    found: dict[float, float] = {}
+    right: dict[float, Tensor] = {}
+    f1: dict[float, float] = {}
     for decay in decays:
         objective = job.objective(decay)
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
-        found[decay] = job.scores(objective)["val_f1"]
-        if len(found) > 2 and max(list(found.values())[-2:]) <= max(list(found.values())[:-2]):
+        right[decay] = objective.predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
+        f1[decay] = float(right[decay].double().mean())
+        if len(f1) > 2 and max(list(f1.values())[-2:]) <= max(list(f1.values())[:-2]):
             break
-    best = max(found.values())
-    margin = TUNING.polish.evidence * (best * (1 - best) / known) ** 0.5
-    first = next(decay for decay in found if found[decay] >= best - margin)
-    return [first, *sorted(d for d in found if d > first and found[d] >= best - TUNING.polish.given_up)]
+    best = max(f1, key=lambda decay: f1[decay])
+    first = next(d for d in f1 if f1[best] - f1[d] <= TUNING.polish.evidence * _error(right[d], right[best]))
+    return [first, *sorted(d for d in f1 if d > first and f1[d] >= f1[best] - TUNING.polish.given_up)]
+
+
+def _error(one: Tensor, other: Tensor) -> float:
+    """Standard error of the difference of two F1 on the same nodes: only where one is right and one wrong counts."""
+    return math.sqrt(int((one != other).sum())) / one.numel()
