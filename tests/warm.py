@@ -11,14 +11,21 @@ from unweave.datasets import loading
 from unweave.experiments.trial import Setting
 
 NEEDED = (
+    "matplotlib.figure",
+    "networkx",
     "tests.victims",
+    "torch_geometric.nn",
     "unweave.auditing.population",
     "unweave.cli.app",
     "unweave.cli.forget",
+    "unweave.experiments.compare",
     "unweave.experiments.paper.reproduce",
+    "unweave.experiments.plots",
     "unweave.run.calibrate",
     "unweave.run.run",
+    "unweave.testing",
 )
+"""What workers, victims and scripts use; unweave alone would import little before it is used."""
 
 for name in NEEDED:
     importlib.import_module(name)
