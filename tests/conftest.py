@@ -1,21 +1,26 @@
 """What the tests share: the real graphs where they are at hand, and a strict torch."""
 
+import multiprocessing
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing.context import BaseContext, ForkServerContext
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ["OMP_NUM_THREADS"] = "1"  # small graphs are faster so, and a core that is busy does no harm
 
 import pytest
 import torch
 
-from tests.scripts import PART, small_demo
+from tests.scripts import PART, WARM_UP, small_demo
 from unweave._core.tuning import TUNING, tuned
+from unweave.experiments.trial import Setting
 from unweave.training import agreement, fit
 
 torch.set_num_threads(1)
 fit.agreement_of = lambda *_, **__: None  # see the fixture examined
+Setting.warm_up = lambda self: None  # type: ignore[method-assign] # see the fixture warmed_up
 object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usual=60))  # enough on small graphs
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
@@ -56,10 +61,10 @@ def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Train forgettable models as briefly as ends at a minimum on the embedded graph, for who only shows them."""
+    """Train as briefly as serves who only shows it: ordinary models, and forgettable ones to a minimum all the same."""
     for module in ("fit", "polish"):
         monkeypatch.setattr(f"unweave.training.{module}.FIRST_PHASE", 30)
-    with tuned(polish={"evaluations": 30}):
+    with tuned(polish={"evaluations": 30}, ending={"most": 50}):
         yield
 
 
@@ -67,6 +72,12 @@ def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of forgettable models whether another seed agrees, as everybody does; elsewhere no test pays for that."""
     monkeypatch.setattr("unweave.training.fit.agreement_of", agreement.agreement_of)
+
+
+@pytest.fixture
+def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every method once before any is measured, as everybody does; elsewhere no test reads how long one took."""
+    monkeypatch.setattr(Setting, "warm_up", WARM_UP)
 
 
 @pytest.fixture
@@ -83,6 +94,28 @@ def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("unweave.auditing.audit.QUICK", Size(references=2, shadows=0))
     monkeypatch.setattr("unweave.cli.audit._cores", lambda device: 1)
+
+
+@pytest.fixture(scope="session")
+def warm() -> ForkServerContext:
+    """Processes as new as those of spawn, which know nothing of this one, and need not import torch again."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.warm"])
+    return context
+
+
+@pytest.fixture(params=["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
+def workers(request: pytest.FixtureRequest, warm: ForkServerContext, monkeypatch: pytest.MonkeyPatch) -> int | None:
+    """Whoever asks for spawned processes gets warm ones, and, being slow, new ones; how much of the graph they have."""
+    really = multiprocessing.get_context
+
+    def given(method: str | None = None) -> BaseContext:
+        assert method == "spawn", "a fork of this process knows what a worker cannot know"
+        return warm if request.param == "forkserver" else really(method)
+
+    monkeypatch.setattr("unweave.auditing.population.get_context", given)
+    monkeypatch.setattr("unweave.experiments.paper.reproduce.multiprocessing", SimpleNamespace(get_context=given))
+    return PART if request.param == "forkserver" else None
 
 
 @pytest.fixture(scope="session")

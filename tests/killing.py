@@ -19,6 +19,10 @@ GONE = (12, 20, 30)
 """Nodes that are asked for."""
 
 
+SIZE = 300
+"""Nodes of the embedded graph that commands are killed on."""
+
+
 def graph() -> Data:
     """What the runs are about."""
     return small_graph(nodes=90)
@@ -38,7 +42,7 @@ REQUESTS = [
     uw.Request(nodes=GONE[1:]),
     uw.Request(labels=[40]),
 ]
-MANY = [*REQUESTS, *(uw.Request(edges=[edge]) for edge in EDGES[1:19])]
+MANY = [*REQUESTS, *(uw.Request(edges=[edge]) for edge in EDGES[1:9])]
 """As many as are not all carried out before the first worker is killed."""
 
 
@@ -55,7 +59,7 @@ def stream(path: Path) -> None:
 def kill_often(work: Callable[[Path], None], path: Path, kills: int) -> list[dict[str, int]]:
     """What the run holds after each kill; every other worker may save something first."""
     chance = random.Random(0)
-    moments = [chance.uniform(0.02, 0.5) for _ in range(kills)]
+    moments = [chance.uniform(0.02, 0.25) for _ in range(kills)]
     return [killed(work, path, moment, patient=bool(n % 2)) for n, moment in enumerate(moments)]
 
 

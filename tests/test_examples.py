@@ -1,6 +1,6 @@
 """Every example and benchmark script runs."""
 
-from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
 @pytest.fixture(scope="module", params=[PART, pytest.param(None, id="whole", marks=pytest.mark.slow)])
-def scripts(request: pytest.FixtureRequest) -> Iterator[Scripts]:
+def scripts(request: pytest.FixtureRequest, warm: ForkServerContext) -> Scripts:
     """Whoever runs them, on a part of the embedded graph, and, being slow, on all of it."""
-    found = Scripts(request.param)
-    yield found
-    found.close()
+    return Scripts(warm, request.param)
 
 
 SMALLER = {"picture": ("picture.png", "100")}
@@ -26,6 +24,13 @@ SMALLER = {"picture": ("picture.png", "100")}
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
 def test_example(script: Path, scripts: Scripts, tmp_path: Path) -> None:
     scripts.run(script, *SMALLER.get(script.stem, ()), cwd=tmp_path)
+
+
+@pytest.mark.parametrize("ends", ["raise SystemExit(3)", "import warnings; warnings.warn('old')"])
+def test_a_script_that_fails_is_noticed(ends: str, scripts: Scripts, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(f"print('so far', __name__)\n{ends}\n")
+    with pytest.raises(AssertionError, match="so far __main__"):
+        scripts.run(tmp_path / "bad.py", cwd=tmp_path)
 
 
 def test_there_are_examples() -> None:

@@ -1,6 +1,6 @@
-"""Kill processes while they write runs; a script, so that torch is imported once and every victim is a fork of it.
+"""Kill processes while they write runs; every victim is a fork of a process that has imported torch.
 
-``python -m tests.victims PLAN`` reads a list of deaths as JSON and prints how the victims of each ended, as JSON::
+:func:`carry_out` takes a list of deaths and writes how the victims of each ended, as JSON::
 
     {"save": RUN, "over": RUN or null, "under": FOLDER, "exchange": false}
     {"arguments": [...], "after": [share, ...], "fresh": RUN, "under": FOLDER}
@@ -17,7 +17,6 @@ tells what that run held after each kill.
 """
 
 import contextlib
-import importlib
 import json
 import os
 import random
@@ -33,7 +32,8 @@ from typing import Any
 import torch
 
 import unweave.run.folder
-from tests.killing import calibrate, kill_often, stream
+from tests.killing import SIZE, calibrate, kill_often, stream
+from tests.scripts import small_demo
 from unweave import datasets
 from unweave.cli import main
 from unweave.errors import RunError
@@ -153,11 +153,12 @@ def deaths_at_work(death: dict[str, Any]) -> list[dict[str, int]]:
     return kill_often({"calibrate": calibrate, "stream": stream}[death["work"]], path, death["kills"])
 
 
-if __name__ == "__main__":
-    for name in ("cli.app", "cli.forget", "run.calibrate", "run.run"):
-        importlib.import_module(f"unweave.{name}")  # and what it needs, so that no victim has to
-    datasets.load("demo")
+def carry_out(plan: list[dict[str, Any]], told: Path, said: Path) -> None:
+    """Be the process that they are forks of; what they say goes to a file of its own."""
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     torch.set_num_threads(1)  # nothing may run beside a process that forks
-    plan = json.loads(Path(sys.argv[1]).read_text())
     kinds = {"save": deaths_of_save, "arguments": deaths_of_command, "together": pairs, "work": deaths_at_work}
-    print(json.dumps([next(do for kind, do in kinds.items() if kind in death)(death) for death in plan]))
+    with small_demo(SIZE):
+        datasets.load("demo")
+        ends = [next(do for kind, do in kinds.items() if kind in death)(death) for death in plan]
+    told.write_text(json.dumps(ends), encoding="utf-8")

@@ -286,7 +286,7 @@ def test_class_weights_and_label_smoothing_are_audited() -> None:
     data = data.subgraph(torch.arange(data.num_nodes) < 1000)
     classes = int(data.y.max()) + 1
     loss = nn.CrossEntropyLoss(weight=torch.linspace(0.5, 2, classes), label_smoothing=0.1)
-    run = uw.train(build("sgc", data.num_features, classes), data, epochs=40, loss=loss)
+    run = uw.train(build("sgc", data.num_features, classes), data, epochs=25, loss=loss)
     after = run.forget(uw.draw("nodes:0.1", data), "none")
     assert uw.audit(run, after, quick=True).verdict == "remembers"
 

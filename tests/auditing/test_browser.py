@@ -2,12 +2,14 @@
 
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.audits import VERDICTS, made_audit
+from tests.cases import pairwise
 from unweave.auditing import write_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -88,20 +90,30 @@ def opened(browser: Any, path: Path, width: int, scheme: str = "light") -> tuple
     return page, heard
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1280])
-def test_on_a_screen(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
-    for verdict in VERDICTS:
-        found = made_audit(verdict)
-        path = write_report(found, tmp_path / "audit.html", models="audit.models", command="unweave audit a b --json")
-        page, heard = opened(browser, path, width, scheme)
-        page.evaluate("() => document.querySelectorAll('details').forEach((each) => each.open = true)")
-        seen = page.evaluate(LOOK, 12)
-        assert seen["problems"] == []
-        assert seen["texts"] > 150
-        assert seen["figures"] == 2 * len(found.evidence) + 1
-        assert heard == [path.as_uri()]
-        page.close()
+SETTINGS = [
+    {"width": width, "scheme": scheme, "verdict": verdict}
+    for width, scheme, verdict in product((360, 1280), ("light", "dark"), VERDICTS)
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "verdict"),
+    [
+        pytest.param(*settings.values(), marks=[] if needed else [pytest.mark.slow])
+        for settings, needed in zip(SETTINGS, pairwise(SETTINGS), strict=True)
+    ],
+)
+def test_on_a_screen(browser: Any, tmp_path: Path, width: int, scheme: str, verdict: str) -> None:
+    found = made_audit(verdict)
+    path = write_report(found, tmp_path / "audit.html", models="audit.models", command="unweave audit a b --json")
+    page, heard = opened(browser, path, width, scheme)
+    page.evaluate("() => document.querySelectorAll('details').forEach((each) => each.open = true)")
+    seen = page.evaluate(LOOK, 12)
+    assert seen["problems"] == []
+    assert seen["texts"] > 150
+    assert seen["figures"] == 2 * len(found.evidence) + 1
+    assert heard == [path.as_uri()]
+    page.close()
 
 
 def test_on_paper(browser: Any, tmp_path: Path) -> None:

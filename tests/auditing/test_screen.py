@@ -101,11 +101,11 @@ def _double(data: Data) -> Data:
 def test_random_requests_are_flagged_about_as_often_as_stated(run: uw.Run, request_of: str) -> None:
     probe, rng = probe_of(run), np.random.default_rng(0)
     others = Resampler(uw.draw(request_of, run.data), run.data)
-    drawn = [probe.damage(others.draw(rng)) for _ in range(150)]
+    drawn = [probe.damage(others.draw(rng)) for _ in range(100)]
     totals = np.array([[damage[name].total for name in GROUPS] for damage in drawn])
     flagged = []
     for _ in range(300):
-        order = rng.permutation(150)
+        order = rng.permutation(100)
         limits = [limits_of(column).upper(0.05 / 2) for column in totals[order[:40]].T]
         flagged.append((totals[order[40:]] > limits).any(axis=1).mean())
     assert 0.02 < float(np.mean(flagged)) < 0.09

@@ -109,6 +109,7 @@ def test_a_machine_takes_as_long_as_the_slower_of_memory_and_arithmetic() -> Non
     assert here.rate > 0
 
 
+@pytest.mark.usefixtures("embedded")
 def test_the_command(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     done = unweave("bench", "--model", "sgc", "--epochs", 3, "--out", path)

@@ -4,17 +4,18 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import unweave as uw
+from tests.scripts import WARM_UP
 from unweave.cli.compare import show_comparison
 from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged
 from unweave.experiments.plots import plot_comparison
-from unweave.experiments.trial import Trial
+from unweave.experiments.trial import Setting, Trial
 from unweave.methods import Method, Outcome, Problem
 from unweave.methods.registry import _METHODS
 from unweave.testing import small_graph
@@ -37,7 +38,9 @@ def small(features: int, classes: int) -> torch.nn.Module:
 
 @pytest.fixture(scope="module")
 def result() -> Comparison:
-    return uw.compare(graphs, small, "edges:0.1,nodes:0.05", seeds=2, epochs=20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Setting, "warm_up", WARM_UP)
+        return uw.compare(graphs, small, "edges:0.1,nodes:0.05", seeds=2, epochs=20)
 
 
 def test_rows_and_format(result: Comparison, tmp_path: Path) -> None:
@@ -59,6 +62,27 @@ def test_reference_points(result: Comparison) -> None:
     assert none["residual_influence_mean"] == pytest.approx(1, abs=1e-4)
     assert retrain["passes_mean"] >= 40
     assert result.row(OTHER_SEED)["gap_closed_mean"] < 1
+
+
+@pytest.mark.usefixtures("warmed_up")
+def test_every_method_runs_once_before_any_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first to run pays for what the others find ready."""
+    ran: list[str] = []
+    really, measured = Setting._unlearn, Setting.trial
+
+    def listening(self: Setting, run: uw.Run, request: uw.Request, name: str, *rest: Any, **options: Any) -> Any:
+        ran.append(name)
+        return really(self, run, request, name, *rest, **options)
+
+    def trial(self: Setting, *seeds: int) -> Trial:
+        assert set(ran) == {"none", "finetune", "if", "gif", "retrain"}
+        assert len(ran) == len(set(ran))
+        return measured(self, *seeds)
+
+    monkeypatch.setattr(Setting, "_unlearn", listening)
+    monkeypatch.setattr(Setting, "trial", trial)
+    uw.compare(graphs, small, "edges:0.1", seeds=1, epochs=3)
+    assert len(ran) > 5
 
 
 def test_controls_are_added_and_a_failing_method_is_counted() -> None:

@@ -16,6 +16,7 @@ import torch
 
 import unweave as uw
 from tests.cli.test_cli import unweave
+from tests.scripts import small_demo
 from unweave.experiments.paper import setups, table2
 from unweave.experiments.paper.ablation import Leaky
 from unweave.experiments.paper.published_setup import PublishedNet, _Sampler, _weights, hops, train_published
@@ -32,12 +33,25 @@ SMALL = Plan(("ratio",), seeds=2, quick=True, only=("nodes:0.1",))
 NAME = "gcn demo nodes:0.1"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph is all of it."""
+    with small_demo(400):
+        yield
+
+
 @contextmanager
 def few_epochs() -> Iterator[None]:
-    """The cells of the small version, trained briefly."""
+    """The cells of the small version, trained briefly, and the published recursion, far the slowest, is short."""
+
+    def shorter(cell: Cell) -> Cell:
+        methods = (
+            (label, re.sub(r"^(gif-published\(.*)\)$", r"\1,iterations=10)", how)) for label, how in cell.methods
+        )
+        return replace(cell, epochs=15, methods=tuple(methods))
 
     def brief(cells: Callable[[bool], list[Cell]], quick: bool) -> list[Cell]:
-        return [replace(cell, epochs=15) for cell in cells(quick)] if quick else cells(quick)
+        return [shorter(cell) for cell in cells(quick)] if quick else cells(quick)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, known in EXPERIMENTS.items():
@@ -67,7 +81,7 @@ def third_party() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def begun(part: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small plan, stopped after its first seed."""
 
     def stop(done: int, total: int) -> None:
@@ -99,7 +113,7 @@ def test_a_run_is_resumed_and_joined(begun: Path, tmp_path: Path, third_party: s
     assert joined.values(NAME, "finetune", "cost") == whole.values(NAME, "finetune", "cost")
 
 
-@pytest.mark.usefixtures("brief_cells", "embedded")
+@pytest.mark.usefixtures("brief_cells")
 def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) -> None:
     plan = Plan(("table2",), 1, True, ("gcn", "ordinary"), (third_party,))
     page = show(reproduce(plan, tmp_path), tmp_path / "results.md")[0].read_text()
@@ -107,7 +121,7 @@ def test_a_method_that_joins_is_in_the_tables(tmp_path: Path, third_party: str) 
     assert re.search(r"\| GCN \| eraser-blpa \| 0\.\d", page)
 
 
-@pytest.mark.usefixtures("brief_cells")
+@pytest.mark.usefixtures("brief_cells", "workers")
 def test_a_method_that_no_worker_knows_has_not_failed(tmp_path: Path, third_party: str) -> None:
     plan = Plan(("ratio",), 1, True, ("nodes:0.1",), (third_party,))
     with pytest.raises(uw.MethodError, match="unknown method 'shrink'"):
@@ -139,16 +153,17 @@ def test_a_row_is_not_continued_on_another_machine(
 
 
 @pytest.mark.usefixtures("brief_cells")
-def test_several_processes_measure_the_same(begun: Path, tmp_path: Path) -> None:
-    one = Results(begun, "ratio")
-    two = reproduce(Plan(("ratio",), 1, True, ("nodes:0.1",)), tmp_path, jobs=2)["ratio"]
+def test_several_processes_measure_the_same(workers: int | None, tmp_path: Path) -> None:
+    plan = Plan(("ratio",), 1, True, ("nodes:0.1",))
+    with small_demo(workers):
+        one, two = (reproduce(plan, tmp_path / f"{jobs}", jobs=jobs)["ratio"] for jobs in (1, 2))
     for method in ("none", "gif", "retrain"):
         # A worker has one thread, so sums round differently.
         assert one.values(NAME, method, "f1") == pytest.approx(two.values(NAME, method, "f1"), abs=0.03)
         assert len(two.values(NAME, method, "f1")) == 1
 
 
-@pytest.mark.usefixtures("brief_cells", "embedded")
+@pytest.mark.usefixtures("brief_cells")
 def test_the_command(tmp_path: Path) -> None:
     done = unweave("reproduce", "efficacy", "--quick", "--seeds", "1", "--only", "crossed:0.5", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
@@ -179,7 +194,8 @@ def test_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_everything_in_small(tmp_path: Path) -> None:
-    done = unweave("reproduce", "all", "--quick", cwd=tmp_path)
+    with small_demo(None):
+        done = unweave("reproduce", "all", "--quick", cwd=tmp_path)
     assert done.exit_code == 0, done.stderr
     page = (tmp_path / "results-quick" / "results.md").read_text()
     assert page.count("\n## ") == len(EXPERIMENTS)
@@ -284,7 +300,6 @@ def test_the_one_split_is_one() -> None:
     assert torch.equal(first.train_mask, ~first.test_mask)
 
 
-@pytest.mark.usefixtures("embedded")
 def test_the_leak_is_a_leak_and_ours_has_none() -> None:
     data, changed = uw.load("demo"), uw.load("demo")
     changed.y[changed.test_mask] = (changed.y[changed.test_mask] + 1) % int(changed.num_classes)

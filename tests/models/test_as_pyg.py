@@ -283,7 +283,7 @@ def test_training_from_a_seed_is_that_of_pyg(form: str) -> None:
 @pytest.mark.parametrize("form", [f for f in FORMS if "-" not in f or "forgettable" in f])
 def test_on_a_real_graph(form: str, real_data: Path) -> None:
     data = uw.split(uw.load("cora", root=real_data), seed=0)
-    data.x = data.x.double()
+    data.x = data.x[:, ::4].double()
     name, options = FORMS[form]
     ours = uw.models.MODELS[name](data.num_features, 7, **options).double()
     config = {k: v for k, v in ours.config.items() if k not in ("in_channels", "out_channels")}

@@ -88,10 +88,10 @@ def test_the_border_is_found_without_the_whole_graph(layer: str, directed: bool)
     assert (found.training_nodes, found.classes) == (wanted.training_nodes, wanted.classes)
 
 
-def generated(nodes: int = 20_000, *, width: int = 32, train: float = 0.1) -> Data:
-    """A graph of average degree ten whose edges join nodes of nearby ids."""
+def generated(nodes: int = 20_000, *, width: int = 32, train: float = 0.1, degree: int = 10) -> Data:
+    """A graph of that average degree whose edges join nodes of nearby ids."""
     generator = torch.Generator().manual_seed(0)
-    u = torch.randint(nodes, (5 * nodes,), generator=generator)
+    u = torch.randint(nodes, (degree * nodes // 2,), generator=generator)
     v = (u + torch.randint(1, nodes // 100, u.shape, generator=generator)) % nodes
     pairs = torch.stack([torch.cat([u, v]), torch.cat([v, u])])
     return Data(
@@ -216,7 +216,7 @@ class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def test_features_in_a_memory_map_are_never_read_whole(tmp_path: Path) -> None:
-    data = generated(20_000, width=128, train=0.001)
+    data = generated(20_000, width=128, train=0.004, degree=4)
     size = data.x.numel()
     data.x.numpy().tofile(tmp_path / "x.bin")
     data.x = torch.from_file(str(tmp_path / "x.bin"), shared=True, size=size).view(data.x.shape)

@@ -2,13 +2,12 @@
 
 import contextlib
 import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,14 @@ import torch
 from typer.testing import CliRunner
 
 import unweave as uw
-from tests.killing import MANY, graph
+from tests.killing import MANY, SIZE, graph
+from tests.scripts import small_demo
+from tests.victims import carry_out
 from unweave.cli.app import app
 from unweave.objective.parameters import flatten
 from unweave.run import folder
 from unweave.testing import small_graph
 
-ROOT = Path(__file__).parents[2]
 KILLED = -9
 COMMAND = ["forget", "run", "--forget", "nodes:0.02", "--purge", "--overwrite", "--out"]
 
@@ -50,8 +50,15 @@ def opened(path: Path) -> uw.Run:
     return uw.Run.open(path, data=small_graph())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def part() -> Iterator[None]:
+    """A part of the embedded graph is all of it, here and for the victims."""
+    with small_demo(SIZE):
+        yield
+
+
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def scene(part: None, warm: ForkServerContext, tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Everybody is killed by one process, which has to import torch only once."""
     place = tmp_path_factory.mktemp("deaths")
     data = small_graph()
@@ -69,9 +76,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
             f"forget {out}": {
                 "arguments": [*COMMAND, out],
                 "fresh": str(fresh),
-                "after": [1.1 * (part + chance.random()) / 5 for part in range(5)],
+                "after": [1.1 * (part + chance.random()) / parts for part in range(parts)],
             }
-            for out in ("run", "out")
+            for out, parts in (("run", 5), ("out", 3))  # a run that is not written to has less to lose
         },
     }
     plan["together"] = {"together": 2, "fresh": str(fresh)}
@@ -79,23 +86,23 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     for work, how in at_work.items():
         begun = uw.train(uw.models.SGC(8, 3), graph(), **how)  # type: ignore[arg-type]
         begun = begun.prepare() if work == "stream" else begun
-        plan[work] = {"work": work, "kills": 6, "fresh": str(begun.save(place / f"fresh {work}"))}
+        plan[work] = {"work": work, "kills": 5, "fresh": str(begun.save(place / f"fresh {work}"))}
     known = {path.name: flatten(opened(path).model) for path in (old, new)}
-    return Scene(old, new, carried_out(plan, place), place, known, begun)
+    return Scene(old, new, carried_out(plan, place, warm), place, known, begun)
 
 
-def carried_out(plan: dict[str, dict[str, Any]], place: Path) -> dict[str, Any]:
+def carried_out(plan: dict[str, dict[str, Any]], place: Path, warm: ForkServerContext) -> dict[str, Any]:
     """How those ended who were to be killed, or to work at once; what a run held after each who worked on it."""
     for name, death in plan.items():
         death["under"] = str(place / name)
-    (place / "plan.json").write_text(json.dumps(list(plan.values())))
-    command = [sys.executable, "-m", "tests.victims", place / "plan.json"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}  # threads do not survive a fork
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr
-    ends: dict[str, Any] = dict(zip(plan, json.loads(done.stdout), strict=True))
+    told, said = place / "told.json", place / "said.txt"
+    process = warm.Process(target=carry_out, args=(list(plan.values()), told, said))
+    process.start()
+    process.join(600)
+    assert process.exitcode == 0, said.read_text()
+    ends: dict[str, Any] = dict(zip(plan, json.loads(told.read_text()), strict=True))
     killed = [end for name, found in ends.items() if "work" not in plan[name] for end in found]
-    assert set(killed) <= {0, KILLED}, done.stderr
+    assert set(killed) <= {0, KILLED}, said.read_text()
     return ends
 
 
@@ -167,9 +174,11 @@ def test_two_processes_that_forget_in_one_place_both_do(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_thirty_pairs_of_processes_that_forget_in_one_place(scene: Scene, tmp_path: Path) -> None:
+def test_thirty_pairs_of_processes_that_forget_in_one_place(
+    scene: Scene, warm: ForkServerContext, tmp_path: Path
+) -> None:
     plan: dict[str, dict[str, Any]] = {"together": {"together": 30, "fresh": str(scene.place / "fresh")}}
-    assert carried_out(plan, tmp_path) == {"together": [0] * 60}
+    assert carried_out(plan, tmp_path, warm) == {"together": [0] * 60}
     for number in range(1, 31):
         both_were_forgotten(tmp_path / "together" / f"{number}" / "run")
 

@@ -1,6 +1,7 @@
 """A dry run: what would happen, checked as it would be then, and the passes that a real one takes."""
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
+from tests.cases import pairwise
 from tests.cli.test_cli import refused, unweave
 from unweave.methods import EraserBLPA, Method, Outcome, Problem
 from unweave.objective.parameters import flatten
@@ -62,7 +64,7 @@ def test_passes_that_are_known(
     assert plan.share == (share, share)
 
 
-BOUNDED = [
+BOUNDED: list[tuple[str, dict[str, Any]]] = [
     ("gif", {}),
     ("gif", {"steps": 1}),
     ("gif", {"steps": 12}),
@@ -74,18 +76,32 @@ BOUNDED = [
 ]
 
 
-@pytest.mark.parametrize(("method", "options"), BOUNDED)
-@pytest.mark.parametrize("kind", ["plain", "prepared", "forgettable", "unprepared"])
-def test_passes_lie_within_the_bounds(runs: dict[str, uw.Run], kind: str, method: str, options: dict[str, Any]) -> None:
-    run = runs[kind]
-    for forget in ("edges:0.02", "nodes:0.1,features:0.1", "labels:0.1"):
-        request = uw.draw(forget, run.data)
-        plan = run.preview(request, method, **options)
-        passes = run.forget(request, method, **options).receipts[-1].passes
-        least, most = plan.passes["least"], plan.passes["most"]
-        assert least is not None
-        assert most is not None
-        assert least <= passes <= most, (forget, plan.passes)
+SETTINGS = [
+    {"kind": kind, "how": how, "forget": forget}
+    for kind, how, forget in product(
+        ("plain", "prepared", "forgettable", "unprepared"),
+        range(len(BOUNDED)),
+        ("edges:0.02", "nodes:0.1,features:0.1", "labels:0.1"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "forget"),
+    [
+        pytest.param(*settings.values(), marks=[] if needed else [pytest.mark.slow])
+        for settings, needed in zip(SETTINGS, pairwise(SETTINGS), strict=True)
+    ],
+)
+def test_passes_lie_within_the_bounds(runs: dict[str, uw.Run], kind: str, how: int, forget: str) -> None:
+    run, (method, options) = runs[kind], BOUNDED[how]
+    request = uw.draw(forget, run.data)
+    plan = run.preview(request, method, **options)
+    passes = run.forget(request, method, **options).receipts[-1].passes
+    least, most = plan.passes["least"], plan.passes["most"]
+    assert least is not None
+    assert most is not None
+    assert least <= passes <= most, plan.passes
 
 
 @pytest.mark.parametrize(("kind", "most"), [("prepared", 20), ("forgettable", 244)])
@@ -273,6 +289,7 @@ def test_a_method_that_says_nothing_of_its_cost(runs: dict[str, uw.Run]) -> None
     assert "at least 7 passes, how many more is not known; at least 8.8% of a retraining" in str(plan)
 
 
+@pytest.mark.usefixtures("embedded")
 def test_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "a"
     made = ("train", "--data", "demo", "--model", "gcn", "--epochs", 10, "--checkpoints", "0.5", "--out", path)

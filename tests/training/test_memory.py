@@ -1,5 +1,6 @@
 """Training, and all that trains, within a memory budget: in blocks of nodes, and the same where nothing is drawn."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,17 +21,28 @@ from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.testing import small_graph
 
-LITTLE = 0.12
+LITTLE = 0.08
 """MiB in which no pass over the whole graph fits."""
+
+
+def ring(nodes: int) -> Data:
+    """A graph on which blocks have small halos."""
+    graph, near = small_graph(nodes=nodes), torch.arange(nodes)
+    graph.x = graph.x.double()
+    graph.edge_index = to_undirected(torch.stack([near.repeat(2), torch.cat([near + 1, near + 2]) % nodes]))
+    return graph
 
 
 @pytest.fixture(scope="module")
 def data() -> Data:
-    """A ring, on which blocks have small halos."""
-    graph, near = small_graph(nodes=150), torch.arange(150)
-    graph.x = graph.x.double()
-    graph.edge_index = to_undirected(torch.stack([near.repeat(2), torch.cat([near + 1, near + 2]) % 150]))
-    return graph
+    return ring(90)
+
+
+@pytest.fixture(autouse=True)
+def few_products() -> Iterator[None]:
+    """Every product takes every block, and whether blocks give the same is seen from few of them."""
+    with tuned(spectrum={"rank": 4, "per_class": 1.0, "spare": 2, "bend_products": 4}):
+        yield
 
 
 def plain(dropout: float = 0.0) -> nn.Module:
@@ -88,7 +100,7 @@ def test_no_block_holds_more_than_it_may(data: Data) -> None:
 
 def test_a_forgettable_model_ends_at_the_same_minimum_and_knows_whether_it_is_one(data: Data, examined: None) -> None:
     how: dict[str, Any] = {"epochs": 12, "forgettable": True, "weight_decay": 1e-2}
-    with tuned(polish={"evaluations": 30}):
+    with tuned(polish={"evaluations": 12}):
         whole, parts = (uw.train(plain(), data, memory_mib=memory, **how) for memory in (None, LITTLE))
     assert parts.metrics["train_loss"] == pytest.approx(whole.metrics["train_loss"], rel=1e-4)
     assert parts.metrics["agreement"] == pytest.approx(whole.metrics["agreement"], abs=0.05)
@@ -124,11 +136,9 @@ def test_a_calibration_in_blocks_measures_the_same(data: Data) -> None:
             assert figures.closed == pytest.approx(one.rungs[rung].closed, abs=1e-3)
 
 
-def test_an_audit_in_blocks_finds_the_same(data: Data, few_references: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unweave.auditing.after.relearning.EPOCHS", 8)
-    graph = data.clone()
-    held = torch.zeros(150, dtype=torch.bool)
-    held[:60] = True
+def test_an_audit_in_blocks_finds_the_same(few_references: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unweave.auditing.after.relearning.EPOCHS", 4)
+    graph, held = ring(120), torch.arange(120) < 55
     graph.train_mask, graph.val_mask, graph.test_mask = ~held, held, torch.zeros_like(held)
     before = trained(graph, None)
     after = before.forget(uw.draw("nodes:0.1", graph))
