@@ -19,9 +19,10 @@ from unweave.objective.objective import call
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
+from unweave.objective.scores import log_probabilities
 from unweave.testing import small_graph
 
-LITTLE = 0.08
+LITTLE = 0.05
 """MiB in which no pass over the whole graph fits."""
 
 
@@ -195,3 +196,17 @@ def test_a_graph_that_lost_something_is_another_one(data: Data) -> None:
     less = blocks.without(uw.draw("nodes:0.2", data))
     assert less.anew(model, less.data).nodes.numel() == less.nodes.numel() < blocks.nodes.numel()
     assert less.anew(model, data).nodes.numel() == blocks.nodes.numel()
+
+
+def test_another_model_of_a_kind_is_not_searched_for_the_size_of_its_blocks(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = plain(), plain()
+    log_probabilities(one, data, memory_mib=LITTLE)
+
+    def search(*_: object) -> int:
+        raise AssertionError("it holds as much as the one before")
+
+    monkeypatch.setattr(Blocks, "_try", search)
+    found = log_probabilities(other, data, memory_mib=LITTLE)
+    torch.testing.assert_close(found, log_probabilities(other, data))
