@@ -9,7 +9,20 @@
 import argparse
 from pathlib import Path
 
-from pages import audit, ladder, ladder_matrix, matrix, overfitted, poison, screening, soak, speed, wide, wide_stream
+from pages import (
+    audit,
+    ladder,
+    ladder_matrix,
+    matrix,
+    overfitted,
+    poison,
+    receipts,
+    screening,
+    soak,
+    speed,
+    wide,
+    wide_stream,
+)
 from shared import RESULTS
 
 PAGES = {
@@ -19,6 +32,7 @@ PAGES = {
     "matrix": matrix.PAGE,
     "overfitted": overfitted.PAGE,
     "poison": poison.PAGE,
+    "receipts": receipts.PAGE,
     "screening": screening.PAGE,
     "soak": soak.PAGE,
     "speed": speed.PAGE,
