@@ -12,8 +12,8 @@ The block size is found, not guessed: the first sweep of each kind counts the by
 from a single node, and a block that exceeds the budget is halved. Later sweeps repeat the blocks that were found.
 """
 
-from collections.abc import Callable, Hashable, Iterator
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -86,10 +86,7 @@ class Blocks(Objective):
         self.mu = decay * self.mass
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
-        if sizes is None:
-            graph = view.size, view.stored_edges, self.nodes.numel(), memory_mib
-            sizes = _sizes_of(str(type(model)), tuple(p.shape for p in model.parameters()), str(decay.dtype), graph)
-        self._sizes = sizes
+        self._sizes: dict[str, int] = {} if sizes is None else sizes
 
     @cached_property
     def data(self) -> Data:
@@ -258,12 +255,6 @@ class Blocks(Objective):
             f"{self.locality.reach.steps} hops that its output depends on, takes {peak / MIB:.3g} MiB; allow at least "
             "that much"
         )
-
-
-@lru_cache(maxsize=64)
-def _sizes_of(*held: Hashable) -> dict[str, int]:
-    """Block sizes by kind of sweep, found once for models and graphs that hold as much; numbers, nothing of either."""
-    return {}
 
 
 class BlockPoint(Point):
