@@ -28,6 +28,7 @@ def blocks(found: list[Document]) -> Blocks:
             "bytes a receipt": lambda d: f"{d['bytes_a_receipt']:,}",
         },
     )
+    yield from (d["note"] for d in found if "note" in d)
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield f"Measured by `python benchmarks/receipts.py` on {where}."
 
