@@ -16,8 +16,8 @@ def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
         "Requests one after another to a prepared SGC on a graph of 500 nodes with 256 features, each for one feature "
-        "of one node, each saved in the place of the run. Seconds are those of one machine that others used as well: "
-        "look at how they change from tenth to tenth."
+        "of one node, each saved in the place of the run. Look at how the time changes "
+        "from tenth to tenth, not at what it is on one machine."
     )
     yield columns(
         found,

@@ -87,10 +87,10 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        from unweave.run.manifest import read_manifest
-
         try:
             if "run" in kwargs:
+                from unweave.run.manifest import read_manifest
+
                 read_manifest(Path(str(kwargs["run"])))
             command(*args, **kwargs)
         except UnweaveError as error:

@@ -64,8 +64,9 @@ def objective_within(
 def predict(model: nn.Module, data: Data, forward: Forward, loss: Loss, memory_mib: float | None) -> Tensor:
     """Outputs of all nodes of a trained module in eval mode, in blocks where memory is bounded."""
     if memory_mib is not None:
-        held = str(type(model)), tuple(p.shape for p in model.parameters()), data.num_nodes, data.num_edges, memory_mib
-        how = (0.0, loss, forward, Meter(data.x.device), memory_mib, _sizes_of(*held))
+        parameters = tuple((p.shape, p.dtype) for p in model.parameters())
+        sizes = _sizes_of(str(type(model)), parameters, data.num_nodes, data.num_edges, memory_mib)
+        how = (0.0, loss, forward, Meter(data.x.device), memory_mib, sizes)
         return bounded_objective(model, data, *how).predict(model)
     model.eval()
     with torch.no_grad():
