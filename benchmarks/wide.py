@@ -33,8 +33,12 @@ GENERATED: dict[str, Callable[..., Data]] = {
     "hard-1m": partial(hard, 1_000_000, features=64),
 }
 REAL = ("wordnet", "physics", "computers", "cs", "pubmed", "dblp", "photo", "citeseer", "cora")
-MODELS = ("sage", "gcn", "sign", "sgc", "gat", "gin")
+MODELS = ("sage", "gcn", "sign", "sgc", "gat", "gin", "sage-3")
+"""By name, and layers where they are not two."""
+
 REQUESTS = ("edges:0.05", "nodes:0.05", "flipped:0.1")
+ONE = {"one-node": "nodes:0.05", "one-edge": "edges:0.05"}
+"""Requests for the first thing that is drawn."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,12 @@ class Task:
     requests: tuple[str, ...]
     device: str
     until: float
+
+    def build(self, graph: Data, **options: Any) -> torch.nn.Module:
+        """The model, untrained."""
+        name, _, layers = self.model.partition("-")
+        given = options | ({"layers": int(layers)} if layers else {})
+        return build(name, graph.num_features, graph.num_classes, **given).to(self.device)
 
 
 def measure(task: Task) -> Document | None:
@@ -67,7 +77,7 @@ def measure(task: Task) -> Document | None:
         "metrics": {key: value for key, value in run.metrics.items() if not key.endswith("seconds")},
     }
     document["requests"] = {
-        request: _forget(run, uw.draw(request, graph, seed=task.seed), other=number == 0)
+        request: _forget(run, _drawn(request, graph, task.seed), other=number == 0)
         for number, request in enumerate(plain)
     }
     for request in set(task.requests) - set(plain):
@@ -80,16 +90,20 @@ def measure(task: Task) -> Document | None:
 def _ordinary(task: Task, graph: Data, *, wide: bool) -> Document:
     hidden = uw.models.width(int(graph.train_mask.sum())) // (8 if task.model == "gat" else 1)
     size: dict[str, Any] = {"hidden": hidden} if wide else {}
-    model = build(task.model, graph.num_features, graph.num_classes, **size).to(task.device)
-    run = uw.train(model, graph, seed=task.seed)
+    run = uw.train(task.build(graph, **size), graph, seed=task.seed)
     keys = ("test_f1", "val_f1", "training_ended")
     return {"wide": wide, "epochs": run.recipe.epochs, **{key: run.metrics[key] for key in keys}}
 
 
 def _train(task: Task, graph: Data, **how: Any) -> uw.Run:
     nodes = int(graph.train_mask.sum())
-    model = build(task.model, graph.num_features, graph.num_classes, forgettable=True, nodes=nodes).to(task.device)
+    model = task.build(graph, forgettable=True, nodes=nodes)
     return uw.train(model, graph, seed=task.seed, forgettable=True, **how)
+
+
+def _drawn(request: str, graph: Data, seed: int) -> uw.Request:
+    drawn = uw.draw(ONE.get(request, request), graph, seed=seed)
+    return uw.Request(nodes=drawn.nodes[:1], edges=drawn.edges[:1]) if request in ONE else drawn
 
 
 def _forget(run: uw.Run, request: uw.Request, *, other: bool) -> Document:

@@ -266,9 +266,8 @@ class GIF(InfluenceStep):
         start = problem.remaining_gradient - local.slope
         size = float(start.norm())
         if damping is None:
-            enough = max(TUNING.step.enough * size, min(self._at_rest(problem)))
             # A small request may pull less than the gradient that training left; it is to be followed all the same.
-            enough = min(enough, float(problem.forgotten_gradient.norm()) / 10, size / 2)
+            enough = min(*self._at_rest(problem), float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:
             enough = TUNING.step.enough * size
         most = self._most(problem, damped=damping is not None)
@@ -293,6 +292,7 @@ class GIF(InfluenceStep):
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=TUNING.step.pays if self.steps == "auto" else 0.0,
+            settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")

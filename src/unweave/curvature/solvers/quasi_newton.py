@@ -53,6 +53,7 @@ def minimise(
     tolerance: float,
     lowest: float = -math.inf,
     pays: float = 0.0,
+    settled: float = 0.0,
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
 
@@ -71,6 +72,8 @@ def minimise(
         tolerance: Stop when ‖gradient‖ is at most this.
         lowest: Stop when the function is below this.
         pays: Stop when ``TUNING.search.window`` evaluations in a row let it fall by less than this share of all so far.
+        settled: Stop when the next step, by the curvature known so far, promises a fall of less than this share of all
+            so far.
     """
     pairs = _Memory(x, inverse, min(TUNING.search.memory, max(evaluations, TUNING.search.first)))
     spent = taken = 0
@@ -88,6 +91,8 @@ def minimise(
             marked, at = value, spent
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
+        if taken and settled and -slope / 2 <= settled * (first - value):
+            break
         length, accepted = 1.0, False
         while slope < 0 and may_go_on() and length >= TUNING.search.shortest:
             candidate = x + length * direction
