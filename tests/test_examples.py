@@ -17,7 +17,7 @@ def scripts(request: pytest.FixtureRequest, warm: ForkServerContext) -> Scripts:
     return Scripts(warm, request.param)
 
 
-SMALLER = {"picture": ("picture.png", "100")}
+SMALLER = {"picture": ("picture.png", "100"), "production": ("production.png", "20")}
 """What has a script do less."""
 
 

@@ -7,9 +7,6 @@ from shared import Document, documents
 
 from pages.parts import Blocks, Page, columns, number, places
 
-EARLIER = "61c788e"
-"""Before a polish went on for requests that are this small."""
-
 
 def read(out: Path) -> list[Document]:
     """The streams that are done."""
@@ -35,13 +32,6 @@ def blocks(found: list[Document]) -> Blocks:
             "passes, median": lambda r: round(median(t["passes"] for t in r[0]["receipts"][: r[1]["after"]])),
         },
     )
-    if any(d["commit"].startswith(EARLIER) for d in found):
-        yield (
-            f"In commit {EARLIER} a polish ended early, after 240 gradients on WordNet, which left a gradient larger "
-            "than what a request pulls with, and such requests were followed by four gradients each. What they "
-            "left behind added up. Since then a polish goes on for longer, and a request makes good what those "
-            "before it left; that was not measured on WordNet again."
-        )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield (
         "Measured by `python benchmarks/wide_stream.py --device cuda --jobs 5 --marks 2` and by `… --data dblp --model "

@@ -1,5 +1,6 @@
 """Minimise an objective from where training ended, by prepared quasi-Newton steps."""
 
+import math
 from typing import Any
 
 from torch import Tensor
@@ -48,6 +49,7 @@ def polish_objective(
     most = TUNING.polish.evaluations if evaluations is None else evaluations
     some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
+    fell = math.inf
     while spent < most and float(gradient.norm()) > tolerance:
         operator = products("gauss-newton", objective.at(theta))
         operator.record()
@@ -74,7 +76,8 @@ def polish_objective(
             progress(spent, most)
         if not found.steps:
             break
-        if some is not None and was - value <= TUNING.polish.pays * _effect(some, theta, gradient, curvature):
+        left, fell = _left(fell, was - value), was - value
+        if some is not None and left <= TUNING.polish.pays * _effect(some, theta, gradient, curvature):
             break
     return {
         "gradient_norm": float(gradient.norm()),
@@ -86,6 +89,13 @@ def polish_objective(
         "products": multiplied,
         "passes": objective.meter.passes - passes,
     }
+
+
+def _left(before: float, now: float) -> float:
+    """What going on would lower the objective by, at least ``now``: falls that shrink as slowly as the last two."""
+    if now <= 0:
+        return 0.0
+    return max(now, now * now / (before - now)) if now < before else math.inf
 
 
 def without_some(objective: Objective) -> Objective | None:

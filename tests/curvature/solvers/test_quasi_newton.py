@@ -115,6 +115,26 @@ def test_it_stops_below_the_lowest_value_it_was_given() -> None:
     assert not report.converged
 
 
+def test_it_ends_where_the_next_step_promises_nothing_not_where_the_gradient_is_small() -> None:
+    """A stiff direction makes the gradient, a flat one the fall: the gradient is small long before the fall is over."""
+    h = torch.diag(torch.tensor([1e4, 1e-2, 2e-2, 3e-2], dtype=torch.float64))
+    target = torch.tensor([0.1, 40.0, 30.0, -20.0], dtype=torch.float64)
+    evaluate = parabola(h, target)
+    x = torch.zeros_like(target)
+    value, gradient = evaluate(x)
+    whole, left = value, dict[str, float]()
+    known = torch.tensor([1e4, 0.1, 0.1, 0.1], dtype=torch.float64)
+    for rule, how in {
+        "gradient": {"tolerance": 0.01 * float(gradient.norm())},
+        "fall": {"tolerance": 0.0, "settled": 1e-3},
+    }.items():
+        _, report = minimise(evaluate, x, value, gradient, lambda g: g / known, evaluations=100, **how)
+        left[rule] = report.value / whole
+        assert report.evaluations < 30
+    assert left["gradient"] > 0.1
+    assert left["fall"] < 0.01
+
+
 def test_negative_curvature_along_the_way_is_reported() -> None:
     def hill(x: Tensor) -> tuple[float, Tensor]:
         return float(torch.cos(x).sum()), -torch.sin(x)
