@@ -18,7 +18,8 @@
     │   └── NoProgressError          the answer would be a no-op in disguise
     ├── StrictError              what was done is not to be relied on, and strict was asked for
     ├── BudgetError              the memory allowed is too little for a single node
-    └── RunError                 a run folder is missing, taken, truncated or edited
+    ├── RunError                 a run folder is missing, taken, truncated or edited
+    └── LedgerError              a ledger was changed, or does not belong to its keys
 
 A stream of requests that is interrupted (Ctrl-C) raises ``InterruptedStream``, a ``KeyboardInterrupt``.
 
@@ -112,3 +113,7 @@ class StrictError(UnweaveError):
 
 class RunError(UnweaveError):
     """A run folder is missing, taken, truncated or edited."""
+
+
+class LedgerError(UnweaveError):
+    """A ledger, a checkpoint or a key was changed, or does not belong to the others."""

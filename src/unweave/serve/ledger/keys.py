@@ -1,0 +1,131 @@
+"""The key that a ledger is signed with: made on first use, readable for its owner alone, changed on demand."""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from unweave.errors import LedgerError
+
+__all__ = ["Keys", "fingerprint", "signature_fits"]
+
+CURRENT, NEXT = "signing.pem", "signing-next.pem"
+
+
+class Keys:
+    """The private key of a ledger, in a folder that only its owner can read.
+
+    Args:
+        folder: Where it lies; made where it is missing.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.folder / CURRENT).exists():
+            _make(self.folder / CURRENT)
+        self._private = _load(self.folder / CURRENT)
+
+    @property
+    def public(self) -> str:
+        """The public key, in hexadecimal digits."""
+        return _public(self._private)
+
+    @property
+    def fingerprint(self) -> str:
+        """What entries call it."""
+        return fingerprint(self.public)
+
+    def sign(self, purpose: str, digest: str) -> str:
+        """A signature of a digest, for one purpose: one of an entry is none of a checkpoint."""
+        return self._private.sign(_message(purpose, digest)).hex()
+
+    def prepare_next(self) -> str:
+        """Make the key that is to follow, or find the one that was made before; its public part."""
+        path = self.folder / NEXT
+        if not path.exists():
+            _make(path)
+        return _public(_load(path))
+
+    def follow(self, known: str) -> None:
+        """Sign with the key that the ledger expects: another process may have changed it, or been stopped while it did.
+
+        Args:
+            known: Fingerprint of the key that the ledger expects.
+
+        Raises:
+            LedgerError: This is not the key of that ledger.
+        """
+        if known == self.fingerprint:
+            return
+        with suppress(FileNotFoundError):  # another process may be doing the same
+            if fingerprint(_public(_load(self.folder / NEXT))) == known:
+                os.replace(self.folder / NEXT, self.folder / CURRENT)
+        self._private = _load(self.folder / CURRENT)
+        if known != self.fingerprint:
+            raise LedgerError(
+                f"the ledger is signed with the key {known}, {self.folder} has {self.fingerprint}; restore the folder "
+                "of keys that belongs to it"
+            )
+
+
+def fingerprint(public: str) -> str:
+    """The first 16 digits of the SHA-256 of a public key."""
+    return hashlib.sha256(bytes.fromhex(public)).hexdigest()[:16]
+
+
+def signature_fits(public: str, purpose: str, digest: str, signature: str) -> bool:
+    """Whether a signature is of this key, for this purpose, of this digest, and written in one way only."""
+    try:
+        raw, key = bytes.fromhex(signature), Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        key.verify(raw, _message(purpose, digest))
+    except (ValueError, InvalidSignature):
+        return False
+    return raw.hex() == signature
+
+
+def _message(purpose: str, digest: str) -> bytes:
+    return f"unweave {purpose}\n{digest}".encode()
+
+
+def _public(private: Ed25519PrivateKey) -> str:
+    return private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+
+
+def _make(path: Path) -> None:
+    """A new key, whole or not at all, and never readable for others, not even for a moment."""
+    text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):  # another process was first, and its key is used
+            os.link(beside, path)
+    finally:
+        beside.unlink()
+
+
+def _load(path: Path) -> Ed25519PrivateKey:
+    if path.stat().st_mode & 0o077:
+        raise LedgerError(f"{path} can be read by others; make it readable for its owner alone: chmod 600 {path}")
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except ValueError as error:
+        raise LedgerError(f"{path} is no private key: {error}; restore it from a backup") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise LedgerError(f"{path} is no Ed25519 key; restore the one that was made for this ledger")
+    return key
