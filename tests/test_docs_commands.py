@@ -13,6 +13,7 @@ import unweave as uw
 from tests.cli.test_cli import unweave
 from tests.test_docs import blocks, marked
 from unweave.cli.audit import CODES
+from unweave.serve.ledger import Ledger
 
 ELSEWHERE = re.compile(r"--device cuda|--data cora")
 """Commands that need a GPU or a download."""
@@ -46,6 +47,8 @@ def test_the_commands_run(page: Path, tmp_path: Path, trained: Callable[[str, Pa
         next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')
     )
     commands = [line for block in blocks("bash", page) for line in block.splitlines() if line.startswith("unweave ")]
+    if any(command.startswith("unweave ledger ") for command in commands):
+        Ledger.at(tmp_path / "service")
     for command in (line for line in commands if not ELSEWHERE.search(line)):
         if command.startswith("unweave train "):
             result = trained(command, tmp_path)

@@ -17,9 +17,9 @@ from sqlalchemy.exc import IntegrityError
 from unweave.errors import LedgerError
 from unweave.serve import database
 from unweave.serve.database import METADATA, entries
-from unweave.serve.ledger import Keys, Ledger, Signed, fingerprint, read_checkpoint, verify, verify_file
-from unweave.serve.ledger.export import export
+from unweave.serve.ledger import Keys, Ledger, Signed, export, fingerprint, read_checkpoint, verify, verify_file
 from unweave.serve.ledger.keys import NEXT, signature_fits
+from unweave.serve.ledger.ledger import lines_of
 
 WHO = "ada.lovelace@example.org"
 
@@ -204,7 +204,7 @@ def test_lines_of_another_ledger_do_not_fit(ledger: Ledger, tmp_path: Path) -> N
     other = Ledger.at(tmp_path / "other")
     add(ledger, 1), add(other, 1)
     with database.reading(ledger.engine) as one, database.reading(other.engine) as two:
-        mixed = [*list(ledger.lines(one))[:1], *list(other.lines(two))[1:]]
+        mixed = [*list(lines_of(one))[:1], *list(lines_of(two))[1:]]
     with pytest.raises(LedgerError, match="of another ledger"):
         verify(mixed)
 
@@ -236,7 +236,7 @@ def test_a_chain_rewritten_from_some_entry_on_is_noticed_by_a_checkpoint(ledger:
     published = ledger.checkpoint()
     with ledger.engine.begin() as connection:
         connection.execute(text("DELETE FROM entries WHERE sequence >= 4"))
-        kept = list(ledger.lines(connection))[-1].entry
+        kept = list(lines_of(connection))[-1].entry
         connection.execute(update(database.ledger).values(sequence=kept.sequence, digest=kept.digest, at=kept.at))
     short = ledger.verify()
     with pytest.raises(LedgerError, match="some are gone"):

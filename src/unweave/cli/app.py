@@ -13,6 +13,7 @@ from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
 from unweave.cli.forget import forget
+from unweave.cli.ledger import ledger
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
 from unweave.cli.reproduce import reproduce
@@ -45,6 +46,7 @@ for command in (
     show,
 ):
     app.command()(command)
+app.add_typer(ledger, name="ledger")
 
 
 def _version(wanted: bool) -> None:

@@ -6,7 +6,7 @@ when that key is destroyed, what remains proves that something was done, when, a
 
 from unweave.serve.ledger.chain import Checkpoint, Verified, read_checkpoint, verify
 from unweave.serve.ledger.entries import Entry, Signed
-from unweave.serve.ledger.export import verify_file
+from unweave.serve.ledger.export import export, verify_file
 from unweave.serve.ledger.keys import Keys, fingerprint
 from unweave.serve.ledger.ledger import Ledger
 
@@ -17,6 +17,7 @@ __all__ = [
     "Ledger",
     "Signed",
     "Verified",
+    "export",
     "fingerprint",
     "read_checkpoint",
     "verify",

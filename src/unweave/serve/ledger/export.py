@@ -8,7 +8,7 @@ from unweave.errors import LedgerError
 from unweave.serve import database
 from unweave.serve.ledger.chain import Checkpoint, Verified, read_checkpoint, verify
 from unweave.serve.ledger.entries import Signed
-from unweave.serve.ledger.ledger import Ledger
+from unweave.serve.ledger.ledger import Ledger, lines_of
 
 __all__ = ["export", "verify_file"]
 
@@ -17,7 +17,7 @@ def export(ledger: Ledger, path: str | Path) -> Checkpoint:
     """Write all entries and a checkpoint, one a line; the checkpoint."""
     point = ledger.checkpoint()
     with database.reading(ledger.engine) as connection:
-        lines = [line.line for line in ledger.lines(connection) if line.entry.sequence <= point.sequence]
+        lines = [line.line for line in lines_of(connection) if line.entry.sequence <= point.sequence]
     write_whole(path, "\n".join([*lines, point.text]) + "\n")
     return point
 

@@ -16,7 +16,7 @@ from unweave.serve.ledger.entries import CHANGED, DESTROYED, FIRST, OPENED, Entr
 from unweave.serve.ledger.keys import Keys, fingerprint
 from unweave.serve.ledger.sealing import digest_of, new_key, seal, unseal
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "lines_of", "verify_database"]
 
 DATABASE, KEYS = "service.db", "keys"
 
@@ -32,18 +32,24 @@ class Ledger:
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self.engine, self.keys = engine, keys
         with database.writing(engine) as connection:
-            if self._end(connection) is None:
+            if _end(connection) is None:
                 self._open(connection)
 
     @classmethod
-    def at(cls, home: str | Path, url: str | None = None) -> Self:
-        """The ledger of a folder, which is made where it is missing.
+    def at(cls, home: str | Path, url: str | None = None, *, make: bool = True) -> Self:
+        """The ledger of a folder.
 
         Args:
             home: The folder of a service: its keys, and its database where that is SQLite.
             url: Of another database.
+            make: Whether to make what is missing.
+
+        Raises:
+            LedgerError: There is none, and none was to be made.
         """
         home = Path(home)
+        if not make and not ((home / KEYS).is_dir() and (url is not None or (home / DATABASE).is_file())):
+            raise LedgerError(f"{home} is no folder of a service; give the one that it was started with")
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         engine = database.connect(url or f"sqlite:///{home / DATABASE}")
         database.migrate(engine)
@@ -67,7 +73,7 @@ class Ledger:
             personal: What does name somebody; it goes with its key.
             key: The key for it (:meth:`new_subject_key`).
         """
-        end = self._end(connection)
+        end = _end(connection)
         if end is None:
             raise LedgerError("this ledger was never opened; its tables were emptied")
         if (personal is None) != (key is None):
@@ -119,39 +125,18 @@ class Ledger:
         self.keys.follow(fingerprint(public))
         return self.keys.fingerprint
 
-    def lines(self, connection: Connection, after: int = 0) -> Iterator[Signed]:
-        """The entries after one, in order."""
-        query = select(entries.c.text, entries.c.signature).where(entries.c.sequence > after)
-        for row in connection.execution_options(yield_per=1000).execute(query.order_by(entries.c.sequence)):
-            yield Signed(Entry.read(row.text), row.signature)
-
     def checkpoint(self) -> Checkpoint:
         """What to publish elsewhere, so that a chain that is rewritten is noticed."""
         with database.reading(self.engine) as connection:
-            end = self._end(connection)
+            end = _end(connection)
         if end is None:
             raise LedgerError("this ledger was never opened; its tables were emptied")
         self.keys.follow(fingerprint(end.public))
         return Checkpoint(end.id, end.sequence, end.digest, _now(), self.keys.fingerprint).sign(self.keys)
 
     def verify(self, *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
-        """Go through all of it, and through what is personal as far as it is there.
-
-        Raises:
-            LedgerError: Something was changed; the message says where.
-        """
-        with database.reading(self.engine) as connection:
-            found = verify(self.lines(connection), checkpoints=checkpoints, key=key)
-            end = self._end(connection)
-            if end is None or (end.id, end.sequence, end.digest) != (found.ledger, found.entries, found.head):
-                raise LedgerError("the last entries are gone: the ledger ends before the place where it was left")
-            if end.public != found.public:
-                raise LedgerError("the key in force is not the one that the entries name")
-            query = select(entries.c.sequence, entries.c.text, entries.c.key, entries.c.sealed)
-            for row in connection.execute(query.where(entries.c.sealed.is_not(None))):
-                if Entry.read(row.text).sealed != {"key": row.key, "digest": digest_of(row.sealed)}:
-                    raise LedgerError(f"the personal part of entry {row.sequence} was changed")
-        return found
+        """Go through all of it; the arguments and errors are those of :func:`verify_database`."""
+        return verify_database(self.engine, checkpoints=checkpoints, key=key)
 
     def _open(self, connection: Connection) -> None:
         name = uuid4().hex
@@ -173,17 +158,50 @@ class Ledger:
             raise LedgerError("another process added an entry at the same time; nothing was added, try again")
         return signed
 
-    def _end(self, connection: Connection) -> Row[Any] | None:
-        """Where the chain ends; on PostgreSQL whoever writes holds it until its transaction is over."""
-        query = select(database.ledger)
-        reads = connection.get_execution_options().get("reads", False)
-        return connection.execute(query if reads else query.with_for_update()).one_or_none()
-
     def _subject_key(self, connection: Connection, key: str) -> bytes:
         row = connection.execute(select(subject_keys.c.key).where(subject_keys.c.id == key)).one_or_none()
         if row is None:
             raise LedgerError(f"there is no key {key}; it was destroyed, or never made")
         return bytes(row.key)
+
+
+def lines_of(connection: Connection) -> Iterator[Signed]:
+    """The entries of a ledger, in order."""
+    query = select(entries.c.text, entries.c.signature).order_by(entries.c.sequence)
+    for row in connection.execute(query.execution_options(yield_per=1000)):
+        yield Signed(Entry.read(row.text), row.signature)
+
+
+def verify_database(engine: Engine, *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
+    """Go through the ledger of a database, and through what is personal in it as far as that is there. Needs no key.
+
+    Args:
+        engine: Of the database.
+        checkpoints: What was published of it before.
+        key: Fingerprint of the key that must have opened it.
+
+    Raises:
+        LedgerError: Something was changed; the message says where.
+    """
+    with database.reading(engine) as connection:
+        found = verify(lines_of(connection), checkpoints=checkpoints, key=key)
+        end = _end(connection)
+        if end is None or (end.id, end.sequence, end.digest) != (found.ledger, found.entries, found.head):
+            raise LedgerError("the last entries are gone: the ledger ends before the place where it was left")
+        if end.public != found.public:
+            raise LedgerError("the key in force is not the one that the entries name")
+        query = select(entries.c.sequence, entries.c.text, entries.c.key, entries.c.sealed)
+        for row in connection.execute(query.where(entries.c.sealed.is_not(None))):
+            if Entry.read(row.text).sealed != {"key": row.key, "digest": digest_of(row.sealed)}:
+                raise LedgerError(f"the personal part of entry {row.sequence} was changed")
+    return found
+
+
+def _end(connection: Connection) -> Row[Any] | None:
+    """Where the chain ends; on PostgreSQL whoever writes holds it until its transaction is over."""
+    query = select(database.ledger)
+    reads = connection.get_execution_options().get("reads", False)
+    return connection.execute(query if reads else query.with_for_update()).one_or_none()
 
 
 def _where(ledger: str, sequence: int) -> str:
