@@ -2,7 +2,7 @@
 
 Usage: production.py [FILE [GRADIENTS]]
 
-A GraphSAGE with LayerNorm, dropout and a residual, trained on sampled neighbourhoods by AdamW with class weights, label
+A GraphSAGE with LayerNorm, dropout and a way around its layers, trained on sampled neighbourhoods by AdamW with class weights, label
 smoothing and early stopping. The picture has its F1 and what ``gif`` closes of the gap, before and after a polish,
 which takes as many gradients as pay, or so many.
 """
@@ -22,25 +22,26 @@ import unweave as uw
 from unweave.objective.scores import gap, log_probabilities, micro_f1
 
 EPOCHS, BATCH, NEIGHBOURS, PATIENCE = 30, 256, 10, 8
-DECAY = 0.1
-"""Of 0.3, 0.1, 0.03 and 0.01 the one whose polished model is best on the validation nodes."""
+DECAY = 0.01
+"""Of 0.1, 0.03, 0.01 and 0.003 the one whose polished model is best on the validation nodes."""
 
 REQUESTS = {"5 % of the edges": "edges:0.05", "5 % of the nodes": "nodes:0.05"}
 
 
 class Net(nn.Module):
-    """A GraphSAGE with a norm, dropout and a residual."""
+    """A GraphSAGE with a norm, dropout, and a way around its layers."""
 
     def __init__(self, features: int, classes: int, hidden: int = 64) -> None:
         super().__init__()
-        self.first, self.second = SAGEConv(features, hidden), SAGEConv(hidden, hidden)
-        self.norm, self.last = nn.LayerNorm(hidden), nn.Linear(hidden, classes)
+        self.norm, self.around = nn.LayerNorm(features), nn.Linear(features, classes)
+        self.first, self.second = SAGEConv(features, hidden), SAGEConv(hidden, classes)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
-        h = torch.tanh(self.norm(self.first(x, edge_index)))
-        h = h + torch.tanh(self.second(nn.functional.dropout(h, 0.3, self.training), edge_index))
-        outputs: Tensor = self.last(h)
+        x = self.norm(x)
+        h = torch.tanh(self.first(x, edge_index))
+        h = nn.functional.dropout(h, 0.5, self.training)
+        outputs: Tensor = self.second(h, edge_index) + self.around(x)
         return outputs
 
 

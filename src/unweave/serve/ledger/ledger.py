@@ -20,6 +20,8 @@ __all__ = ["Ledger", "lines_of", "verify_database"]
 
 DATABASE, KEYS = "service.db", "keys"
 
+PAGE = 1000
+
 
 class Ledger:
     """Append-only entries, each with the digest of the one before and a signature.
@@ -166,10 +168,13 @@ class Ledger:
 
 
 def lines_of(connection: Connection) -> Iterator[Signed]:
-    """The entries of a ledger, in order."""
-    query = select(entries.c.text, entries.c.signature).order_by(entries.c.sequence)
-    for row in connection.execute(query.execution_options(yield_per=1000)):
-        yield Signed(Entry.read(row.text), row.signature)
+    """The entries of a ledger, in order, a thousand at a time."""
+    query = select(entries.c.sequence, entries.c.text, entries.c.signature).order_by(entries.c.sequence).limit(PAGE)
+    last = 0
+    while found := connection.execute(query.where(entries.c.sequence > last)).all():
+        for row in found:
+            yield Signed(Entry.read(row.text), row.signature)
+        last = found[-1].sequence
 
 
 def verify_database(engine: Engine, *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
