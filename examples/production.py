@@ -2,9 +2,9 @@
 
 Usage: production.py [FILE [GRADIENTS]]
 
-A GraphSAGE with LayerNorm, dropout and a way around its layers, trained on sampled neighbourhoods by AdamW with class weights, label
-smoothing and early stopping. The picture has its F1 and what ``gif`` closes of the gap, before and after a polish,
-which takes as many gradients as pay, or so many.
+A GraphSAGE with LayerNorm, dropout and a way around its layers, trained on sampled neighbourhoods by AdamW with class
+weights, label smoothing and early stopping. The picture has its F1 and what ``gif`` closes of the gap, before and after
+a polish, which takes as many gradients as pay, or so many.
 """
 
 import copy
