@@ -20,8 +20,13 @@ def scripts(request: pytest.FixtureRequest, warm: ForkServerContext) -> Scripts:
 SMALLER = {"picture": ("picture.png", "100"), "production": ("production.png", "20")}
 """What has a script do less."""
 
+LONG = {"production"}
+"""Scripts that train many models, however small."""
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] if p.stem in LONG else []) for p in EXAMPLES]
+)
 def test_example(script: Path, scripts: Scripts, tmp_path: Path) -> None:
     scripts.run(script, *SMALLER.get(script.stem, ()), cwd=tmp_path)
 
