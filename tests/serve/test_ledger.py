@@ -272,9 +272,36 @@ def test_a_checkpoint_is_signed_for_what_it_is(ledger: Ledger) -> None:
     changed = read_checkpoint(json.dumps(forged, sort_keys=True, separators=(",", ":")))
     with pytest.raises(LedgerError, match="not signed"):
         ledger.verify(checkpoints=[changed])
-    for bad in ("{}", '{"checkpoint":{}}', '{"checkpoint":1}', "x"):
+    for bad in ("{}", '{"checkpoint":{}}', '{"checkpoint":1}', "x", "[" * 100_000, "1" * 10_000, ""):
         with pytest.raises(LedgerError):
             read_checkpoint(bad)
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_the_database_is_readable_for_its_owner_alone(tmp_path: Path, url: None) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    made = Ledger.at(tmp_path / "open", url)
+    add(made, 1)
+    found = [path for path in (tmp_path / "open").iterdir() if path.is_file()]
+    assert len(found) >= 2
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+    made.engine.dispose()
+
+
+@pytest.mark.parametrize("body", [{"a": float("nan")}, {"a": object()}, {"a": {1, 2}}, {("a",): 1}])
+def test_what_json_cannot_say_is_no_entry(ledger: Ledger, body: dict[str, object]) -> None:
+    with database.writing(ledger.engine) as connection, pytest.raises(LedgerError, match="what JSON can say"):
+        ledger.append(connection, "received", body)
+    assert ledger.verify().entries == 1
+
+
+def test_facts_are_read_back_as_they_were_signed(ledger: Ledger) -> None:
+    body = {"ü": "\ud800", "tuple": (1, 2.5), "none": None, "7": -0.0}
+    with database.writing(ledger.engine) as connection:
+        signed = ledger.append(connection, "received", body)
+    with database.reading(ledger.engine) as connection:
+        assert list(lines_of(connection))[-1] == signed
+    assert ledger.verify().entries == 2
 
 
 def test_the_key_is_readable_for_its_owner_alone(ledger: Ledger) -> None:

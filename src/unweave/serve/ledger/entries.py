@@ -85,7 +85,7 @@ def read_canonical(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
         same = isinstance(found, dict) and canonical_json(found) == text
-    except ValueError:
+    except (ValueError, RecursionError):
         same = False
     if not same:
         raise LedgerError(f"this is no line of a ledger: {text[:60]!r}; it was changed or cut")

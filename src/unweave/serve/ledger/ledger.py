@@ -1,5 +1,7 @@
 """A ledger in a database: entries are added in the transaction of what they tell of, and never changed."""
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +10,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
+from unweave._core.document import canonical_json
 from unweave.errors import LedgerError
 from unweave.serve import database
 from unweave.serve.database import entries, subject_keys
@@ -53,6 +56,8 @@ class Ledger:
         if not make and not ((home / KEYS).is_dir() and (url is not None or (home / DATABASE).is_file())):
             raise LedgerError(f"{home} is no folder of a service; give the one that it was started with")
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if url is None:  # its log gets the same permissions
+            os.close(os.open(home / DATABASE, os.O_RDWR | os.O_CREAT, 0o600))
         engine = database.connect(url or f"sqlite:///{home / DATABASE}")
         database.migrate(engine)
         return cls(engine, Keys(home / KEYS))
@@ -78,18 +83,19 @@ class Ledger:
         end = _end(connection)
         if end is None:
             raise LedgerError("this ledger was never opened; its tables were emptied")
+        body = _plain(body)
         if (personal is None) != (key is None):
             raise LedgerError("what is personal needs a key of its subject, and a key is for nothing else")
         self.keys.follow(fingerprint(end.public))
         sealed = None
         if personal is not None and key is not None:
-            sealed = seal(self._subject_key(connection, key), _where(end.id, end.sequence + 1), personal)
+            sealed = seal(self._subject_key(connection, key), _where(end.id, end.sequence + 1), _plain(personal))
         entry = Entry(
             ledger=end.id,
             sequence=end.sequence + 1,
             at=max(_now(), end.at),  # a clock that goes back does not turn the order around
             kind=kind,
-            body=dict(body),
+            body=body,
             sealed=None if sealed is None or key is None else {"key": key, "digest": digest_of(sealed)},
             previous=end.digest,
             signer=self.keys.fingerprint,
@@ -207,6 +213,14 @@ def _end(connection: Connection) -> Row[Any] | None:
     query = select(database.ledger)
     reads = connection.get_execution_options().get("reads", False)
     return connection.execute(query if reads else query.with_for_update()).one_or_none()
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts as they will be read back."""
+    try:
+        return dict(json.loads(canonical_json(dict(facts))))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LedgerError(f"an entry takes what JSON can say, and no NaN: {error}") from error
 
 
 def _where(ledger: str, sequence: int) -> str:
