@@ -36,11 +36,15 @@ def verify(
     _needed()
     from dataclasses import asdict
 
-    from unweave.serve.ledger import read_checkpoint, verify_file
+    from unweave.serve.ledger import database_of, read_checkpoint, verify_database, verify_file
 
     points = [read_checkpoint(_read(file)) for file in checkpoint or []]
     if path.is_dir():
-        found = _open(path, database).verify(checkpoints=points, key=key)
+        engine = database_of(path, database)
+        try:
+            found = verify_database(engine, checkpoints=points, key=key)
+        finally:
+            engine.dispose()
     else:
         found = verify_file(path, checkpoints=points, key=key)
     if json:

@@ -1,5 +1,7 @@
 """The database of a service: SQLite in one file, or PostgreSQL; its tables, and how they come to be as they are."""
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,7 +9,11 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -21,10 +27,24 @@ from sqlalchemy import (
     event,
     text,
 )
+from sqlalchemy.exc import SQLAlchemyError
 
 from unweave.errors import LedgerError
 
-__all__ = ["METADATA", "connect", "entries", "ledger", "migrate", "reading", "scrub", "subject_keys", "writing"]
+__all__ = [
+    "METADATA",
+    "check_version",
+    "connect",
+    "entries",
+    "in_file",
+    "ledger",
+    "migrate",
+    "reading",
+    "scrub",
+    "subject_keys",
+    "take_turns",
+    "writing",
+]
 
 METADATA = MetaData()
 
@@ -60,17 +80,49 @@ subject_keys = Table(
 )
 """Keys of personal parts; a row goes when its request is done."""
 
+VERSION = "unweave_version"
+"""The table that says which version the others are of."""
+
+REWRITE = (
+    "PRAGMA temp_store=MEMORY",
+    "BEGIN IMMEDIATE",
+    "CREATE TEMP TABLE kept AS SELECT * FROM subject_keys",
+    "DELETE FROM subject_keys",
+    "INSERT INTO subject_keys SELECT * FROM kept",
+    "DROP TABLE kept",
+    "COMMIT",
+)
+"""Write the keys that remain anew (SQLite)."""
+
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one (SQLite)."""
 
 
-def connect(url: str) -> Engine:
+def connect(url: str | URL) -> Engine:
     """An engine; SQLite writes ahead to a log, waits for other writers, and overwrites what it deletes."""
-    engine = create_engine(url)
+    with refusing():
+        engine = create_engine(url, hide_parameters=True)  # a key is no part of an error's text
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
     return engine
+
+
+def in_file(path: Path) -> URL:
+    """The address of a database in one file, whatever its name has in it."""
+    return URL.create("sqlite", database=str(path))
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What goes wrong with a database, in our words."""
+    try:
+        yield
+    except (SQLAlchemyError, CommandError, ImportError) as error:
+        what = str(error).splitlines()[0]
+        raise LedgerError(
+            f"the database does not serve: {what}; check its address, its version and who else uses it"
+        ) from error
 
 
 def _prepare(connection: Any, _: Any) -> None:
@@ -89,42 +141,83 @@ def _begin(connection: Connection) -> None:
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that is carried out whole or not at all."""
-    with engine.begin() as connection:
+    with refusing(), engine.begin() as connection:
         yield connection
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """One state of the database, whoever writes meanwhile."""
-    with engine.connect() as connection:
+    with refusing(), engine.connect() as connection:
         level = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
         with (held := connection.execution_options(reads=True, **level)).begin():
             yield held
 
 
+def take_turns(connection: Connection) -> None:
+    """Wait until nobody else makes or opens the tables; SQLite has its writers wait already."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(7319483)"))
+
+
 def migrate(engine: Engine) -> None:
     """Bring the tables to what this version needs; what is there is kept."""
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    with engine.begin() as connection:
+    config = _config()
+    with writing(engine) as connection:
+        take_turns(connection)
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def check_version(engine: Engine) -> None:
+    """Refuse a database whose tables are not those of this version.
+
+    Raises:
+        LedgerError: They are older, newer, or not there.
+    """
+    wanted = ScriptDirectory.from_config(_config()).get_current_head()
+    with reading(engine) as connection:
+        found = MigrationContext.configure(connection, opts={"version_table": VERSION}).get_current_revision()
+    if found != wanted:
+        raise LedgerError(
+            f"the database has the version {found} of the tables, this is {wanted}; start the service once"
+        )
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config
 
 
 def scrub(engine: Engine) -> None:
     """Leave no bytes of deleted rows in the files of the database, as far as it is in its hands.
 
+    SQLite overwrites what it deletes, but not what it moved within a page before: the keys that remain are written
+    anew. PostgreSQL keeps what was deleted in its log, and in its pages until they are used again.
+
     Raises:
         LedgerError: Somebody read from it for so long that its log could not be emptied.
     """
-    if engine.dialect.name != "sqlite":  # the rows of keys that were destroyed; there are few
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+    if engine.dialect.name != "sqlite":
+        with refusing(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text(f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'"))
             connection.execute(text("VACUUM FULL subject_keys"))
         return
-    raw = engine.raw_connection()  # no transaction is to be open
+    with refusing():
+        raw = engine.raw_connection()  # what follows begins its own transactions
     try:
         cursor = raw.cursor()
-        busy, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        for statement in REWRITE:
+            cursor.execute(statement)
+        until = time.monotonic() + BUSY_SECONDS
+        cursor.execute("PRAGMA busy_timeout=200")  # it holds writers up while it waits for readers
+        while (busy := cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]) and time.monotonic() < until:
+            time.sleep(0.1)
+        cursor.execute(f"PRAGMA busy_timeout={round(1000 * BUSY_SECONDS)}")
+    except sqlite3.Error as error:
+        raw.invalidate()
+        raise LedgerError(f"what was deleted could not be overwritten: {error}; scrub again") from error
     finally:
         raw.close()
     if busy:

@@ -8,7 +8,7 @@ from unweave.serve.ledger.chain import Checkpoint, Verified, read_checkpoint, ve
 from unweave.serve.ledger.entries import Entry, Signed
 from unweave.serve.ledger.export import export, verify_file
 from unweave.serve.ledger.keys import Keys, fingerprint
-from unweave.serve.ledger.ledger import Ledger
+from unweave.serve.ledger.ledger import Ledger, database_of, verify_database
 
 __all__ = [
     "Checkpoint",
@@ -17,9 +17,11 @@ __all__ = [
     "Ledger",
     "Signed",
     "Verified",
+    "database_of",
     "export",
     "fingerprint",
     "read_checkpoint",
     "verify",
+    "verify_database",
     "verify_file",
 ]

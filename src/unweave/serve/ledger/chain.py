@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from typing import Self
 
 from unweave._core.document import canonical_json, document_digest
@@ -9,7 +10,7 @@ from unweave.errors import LedgerError
 from unweave.serve.ledger.entries import CHANGED, FIRST, OPENED, Signed, check_parts, read_canonical
 from unweave.serve.ledger.keys import Keys, fingerprint, signature_fits
 
-__all__ = ["CHECKPOINT", "ENTRY", "Checkpoint", "Verified", "read_checkpoint", "verify"]
+__all__ = ["CHECKPOINT", "ENTRY", "Checkpoint", "Verified", "is_time", "read_checkpoint", "verify"]
 
 ENTRY, CHECKPOINT = "ledger entry", "ledger checkpoint"
 """What a key signs for."""
@@ -112,11 +113,11 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
             raise LedgerError(f"{place} says that it is entry {entry.sequence}: one is missing, doubled or swapped")
         if entry.previous != previous:
             raise LedgerError(f"{place} does not follow the entry before it, one of which was changed")
-        if entry.at < last:
-            raise LedgerError(f"{place} is older than the entry before it ({entry.at} and {last})")
         digest = entry.digest
         if entry.signer != fingerprint(public) or not signature_fits(public, ENTRY, digest, line.signature):
             raise LedgerError(f"{place} is not signed with the key that was in force ({fingerprint(public)})")
+        if not is_time(entry.at) or entry.at < last:
+            raise LedgerError(f"{place} is older than the entry before it, or has no time ({entry.at!r} and {last!r})")
         if entry.kind == CHANGED:
             public = str(entry.body.get("public_key"))
             _fingerprint(public, place)
@@ -128,6 +129,14 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
     if wanted:
         raise LedgerError(f"it had {max(wanted)} entries when the checkpoint was made and has {count}: some are gone")
     return Verified(ledger, count, previous, first, public, last)
+
+
+def is_time(at: str) -> bool:
+    """Whether a text is a time in UTC, as entries write it."""
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC).isoformat(timespec="microseconds") == at
+    except (ValueError, OverflowError):
+        return False
 
 
 def _fingerprint(public: str, place: str) -> str:

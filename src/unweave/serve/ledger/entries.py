@@ -8,13 +8,19 @@ from typing import Any, Self
 from unweave._core.document import canonical_json, document_digest
 from unweave.errors import LedgerError
 
-__all__ = ["CHANGED", "DESTROYED", "FIRST", "OPENED", "Entry", "Signed", "check_parts", "read_canonical"]
+__all__ = ["CHANGED", "DESTROYED", "FIRST", "OPENED", "OWN", "Entry", "Signed", "check_parts", "read_canonical"]
 
 OPENED, CHANGED, DESTROYED = "ledger opened", "signing key changed", "subject key destroyed"
 """Kinds of entries that the ledger itself writes; the first two have a public key in their body."""
 
+OWN = (OPENED, CHANGED, DESTROYED)
+
 FIRST = "0" * 64
 """What stands for the digest of the entry before the first."""
+
+
+DEEP = 20
+"""How deep a body may be nested."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Entry:
         found = read_canonical(text)
         sealed = (dict, type(None))
         check_parts(found, {f.name: str for f in fields(cls)} | {"sequence": int, "body": dict, "sealed": sealed})
+        if depth(found["body"]) > DEEP:
+            raise LedgerError(f"the body of an entry is nested more than {DEEP} deep")
         return cls(**found)
 
 
@@ -96,3 +104,12 @@ def check_parts(found: dict[str, Any], parts: Mapping[str, type | tuple[type, ..
     """Refuse a document that has other parts than these, or parts of another type."""
     if sorted(found) != sorted(parts) or not all(isinstance(found[name], kind) for name, kind in parts.items()):
         raise LedgerError(f"a document has the parts {sorted(found)} where {sorted(parts)} belong, or other types")
+
+
+def depth(value: Any) -> int:
+    """How deep a document is nested; it looks no further than needed."""
+    level, found = [value], 0
+    while level and found <= DEEP:
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level, found = [each for part in parts for each in part], found + bool(parts)
+    return found

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,25 +16,36 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from unweave._core.writing import write_whole
 from unweave.errors import LedgerError
 
 __all__ = ["Keys", "fingerprint", "signature_fits"]
 
-CURRENT, NEXT = "signing.pem", "signing-next.pem"
+CURRENT, NEXT, OPENED = "signing.pem", "signing-next.pem", "ledger"
 
 
 class Keys:
     """The private key of a ledger, in a folder that only its owner can read.
 
+    Whoever changes files here holds the lock of the ledger's database.
+
     Args:
-        folder: Where it lies; made where it is missing.
+        folder: Where it lies.
+        make: Whether to make what is missing.
+
+    Raises:
+        LedgerError: There is none, or one that others can read or replace.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, *, make: bool = True) -> None:
         self.folder = Path(folder)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not (self.folder / CURRENT).exists():
-            _make(self.folder / CURRENT)
+        if make:
+            try:
+                self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not os.path.lexists(self.folder / CURRENT):
+                    _make(self.folder / CURRENT)
+            except OSError as error:
+                raise LedgerError(f"cannot make a key in {folder}: {error}") from error
         self._private = _load(self.folder / CURRENT)
 
     @property
@@ -51,11 +63,27 @@ class Keys:
         return self._private.sign(_message(purpose, digest)).hex()
 
     def prepare_next(self) -> str:
-        """Make the key that is to follow, or find the one that was made before; its public part."""
+        """Make the key that is to follow, or find one that no entry names yet; its public part."""
+        for left in self.folder.glob(".signing*"):  # of a process that was killed while it made one
+            left.unlink()
         path = self.folder / NEXT
         if not path.exists():
             _make(path)
         return _public(_load(path))
+
+    @property
+    def ledger(self) -> str | None:
+        """The id of the ledger that this key has opened, if it has."""
+        try:
+            return (self.folder / OPENED).read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise LedgerError(f"cannot read {self.folder / OPENED}: {error}") from error
+
+    def opened(self, ledger: str) -> None:
+        """Remember which ledger it is: another one in its place is then noticed."""
+        write_whole(self.folder / OPENED, ledger + "\n")
 
     def follow(self, known: str) -> None:
         """Sign with the key that the ledger expects: another process may have changed it, or been stopped while it did.
@@ -68,9 +96,9 @@ class Keys:
         """
         if known == self.fingerprint:
             return
-        with suppress(FileNotFoundError):  # another process may be doing the same
-            if fingerprint(_public(_load(self.folder / NEXT))) == known:
-                os.replace(self.folder / NEXT, self.folder / CURRENT)
+        if (self.folder / NEXT).exists() and fingerprint(_public(_load(self.folder / NEXT))) == known:
+            os.replace(self.folder / NEXT, self.folder / CURRENT)
+            _settle(self.folder)
         self._private = _load(self.folder / CURRENT)
         if known != self.fingerprint:
             raise LedgerError(
@@ -80,8 +108,8 @@ class Keys:
 
 
 def fingerprint(public: str) -> str:
-    """The first 16 digits of the SHA-256 of a public key."""
-    return hashlib.sha256(bytes.fromhex(public)).hexdigest()[:16]
+    """The SHA-256 of a public key."""
+    return hashlib.sha256(bytes.fromhex(public)).hexdigest()
 
 
 def signature_fits(public: str, purpose: str, digest: str, signature: str) -> bool:
@@ -89,7 +117,7 @@ def signature_fits(public: str, purpose: str, digest: str, signature: str) -> bo
     try:
         raw, key = bytes.fromhex(signature), Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
         key.verify(raw, _message(purpose, digest))
-    except (ValueError, InvalidSignature):
+    except (TypeError, ValueError, InvalidSignature):
         return False
     return raw.hex() == signature
 
@@ -105,9 +133,7 @@ def _public(private: Ed25519PrivateKey) -> str:
 def _make(path: Path) -> None:
     """A new key, whole or not at all, and never readable for others, not even for a moment."""
     text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable for its owner alone
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(text)
@@ -116,16 +142,30 @@ def _make(path: Path) -> None:
         with suppress(FileExistsError):  # another process was first, and its key is used
             os.link(beside, path)
     finally:
-        beside.unlink()
+        os.unlink(beside)
+    _settle(path.parent)
+
+
+def _settle(folder: Path) -> None:
+    """Let the names in a folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _load(path: Path) -> Ed25519PrivateKey:
-    if path.stat().st_mode & 0o077:
-        raise LedgerError(f"{path} can be read by others; make it readable for its owner alone: chmod 600 {path}")
     try:
+        if path.is_symlink():
+            raise LedgerError(f"{path} is a link; a key is a file of its own, so that changing it leaves none behind")
+        if path.stat().st_mode & 0o077:
+            raise LedgerError(f"{path} can be read by others; make it readable for its owner alone: chmod 600 {path}")
         key = load_pem_private_key(path.read_bytes(), password=None)
-    except ValueError as error:
-        raise LedgerError(f"{path} is no private key: {error}; restore it from a backup") from error
+    except FileNotFoundError as error:
+        raise LedgerError(f"there is no key {path}; restore the folder of keys from a backup") from error
+    except (OSError, TypeError, ValueError) as error:
+        raise LedgerError(f"{path} is no private key that can be read: {error}; restore it from a backup") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise LedgerError(f"{path} is no Ed25519 key; restore the one that was made for this ledger")
     return key

@@ -15,11 +15,11 @@ from unweave.errors import LedgerError
 from unweave.serve import database
 from unweave.serve.database import entries, subject_keys
 from unweave.serve.ledger.chain import ENTRY, Checkpoint, Verified, verify
-from unweave.serve.ledger.entries import CHANGED, DESTROYED, FIRST, OPENED, Entry, Signed
+from unweave.serve.ledger.entries import CHANGED, DESTROYED, FIRST, OPENED, OWN, Entry, Signed
 from unweave.serve.ledger.keys import Keys, fingerprint
 from unweave.serve.ledger.sealing import digest_of, new_key, seal, unseal
 
-__all__ = ["Ledger", "lines_of", "verify_database"]
+__all__ = ["Ledger", "database_of", "lines_of", "verify_database"]
 
 DATABASE, KEYS = "service.db", "keys"
 
@@ -36,9 +36,6 @@ class Ledger:
 
     def __init__(self, engine: Engine, keys: Keys) -> None:
         self.engine, self.keys = engine, keys
-        with database.writing(engine) as connection:
-            if _end(connection) is None:
-                self._open(connection)
 
     @classmethod
     def at(cls, home: str | Path, url: str | None = None, *, make: bool = True) -> Self:
@@ -47,20 +44,40 @@ class Ledger:
         Args:
             home: The folder of a service: its keys, and its database where that is SQLite.
             url: Of another database.
-            make: Whether to make what is missing.
+            make: Whether to make what is missing, and to bring older tables up to date.
 
         Raises:
-            LedgerError: There is none, and none was to be made.
+            LedgerError: There is none and none was to be made, or not the one that the keys belong to.
         """
         home = Path(home)
-        if not make and not ((home / KEYS).is_dir() and (url is not None or (home / DATABASE).is_file())):
-            raise LedgerError(f"{home} is no folder of a service; give the one that it was started with")
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if url is None:  # its log gets the same permissions
-            os.close(os.open(home / DATABASE, os.O_RDWR | os.O_CREAT, 0o600))
-        engine = database.connect(url or f"sqlite:///{home / DATABASE}")
-        database.migrate(engine)
-        return cls(engine, Keys(home / KEYS))
+        engine = database_of(home, url, make=make)
+        try:
+            found = cls(engine, Keys(home / KEYS, make=make))
+            found._settle(home, make=make)
+        except BaseException:
+            engine.dispose()
+            raise
+        return found
+
+    def _settle(self, home: Path, *, make: bool) -> None:
+        """See that the database has the ledger of these keys, or make it."""
+        if make:
+            database.migrate(self.engine)
+        known = self.keys.ledger
+        with database.writing(self.engine) as connection:
+            database.take_turns(connection)
+            end = _end(connection)
+            if end is None and make and known is None:
+                self._open(connection)
+                end = _end(connection)
+            if end is None or known not in (None, end.id):
+                raise LedgerError(
+                    f"the keys of {home} belong to the ledger {known}, which is not in this database: it was emptied, "
+                    "or is another one"
+                )
+            self.keys.follow(fingerprint(end.public))
+        if known is None:
+            self.keys.opened(end.id)
 
     def append(
         self,
@@ -75,15 +92,27 @@ class Ledger:
 
         Args:
             connection: Of :func:`unweave.serve.database.writing`.
-            kind: What happened.
+            kind: What happened, in up to 64 letters.
             body: Facts that name nobody: they stay for good.
             personal: What does name somebody; it goes with its key.
             key: The key for it (:meth:`new_subject_key`).
+
+        Raises:
+            LedgerError: It could not be read back as it is, or says what only the ledger itself says.
         """
-        end = _end(connection)
-        if end is None:
-            raise LedgerError("this ledger was never opened; its tables were emptied")
-        body = _plain(body)
+        if not (isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable()) or kind in OWN:
+            raise LedgerError(f"an entry needs a kind of 1 to 64 letters that is none of {OWN}, got {kind!r}")
+        return self._append(connection, kind, body, personal, key)
+
+    def _append(
+        self,
+        connection: Connection,
+        kind: str,
+        body: Mapping[str, Any],
+        personal: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Signed:
+        end = self._held(connection)
         if (personal is None) != (key is None):
             raise LedgerError("what is personal needs a key of its subject, and a key is for nothing else")
         self.keys.follow(fingerprint(end.public))
@@ -95,7 +124,7 @@ class Ledger:
             sequence=end.sequence + 1,
             at=max(_now(), end.at),  # a clock that goes back does not turn the order around
             kind=kind,
-            body=body,
+            body=_plain(body),
             sealed=None if sealed is None or key is None else {"key": key, "digest": digest_of(sealed)},
             previous=end.digest,
             signer=self.keys.fingerprint,
@@ -119,28 +148,37 @@ class Ledger:
 
     def destroy(self, connection: Connection, key: str) -> Signed:
         """Destroy a key and what was encrypted with it; :func:`unweave.serve.database.scrub` is to follow."""
-        self._subject_key(connection, key)
-        connection.execute(delete(subject_keys).where(subject_keys.c.id == key))
+        _end(connection)  # nobody adds an entry meanwhile
+        if connection.execute(delete(subject_keys).where(subject_keys.c.id == key)).rowcount != 1:
+            raise LedgerError(f"there is no key {key}; it was destroyed, or never made")
         connection.execute(update(entries).where(entries.c.key == key).values(sealed=None))
-        return self.append(connection, DESTROYED, {"key": key})
+        return self._append(connection, DESTROYED, {"key": key})
 
     def change_signing_key(self) -> str:
         """Sign with a new key from now on, which the old one vouches for; the old one is gone. Its fingerprint."""
-        public = self.keys.prepare_next()
         with database.writing(self.engine) as connection:
-            self.append(connection, CHANGED, {"public_key": public})
+            end = self._held(connection)
+            self.keys.follow(fingerprint(end.public))  # one that was interrupted is finished first
+            public = self.keys.prepare_next()
+            self._append(connection, CHANGED, {"public_key": public})
             connection.execute(update(database.ledger).values(public=public))
-        self.keys.follow(fingerprint(public))
-        return self.keys.fingerprint
+        with database.writing(self.engine) as connection:
+            self.keys.follow(fingerprint(self._held(connection).public))
+        return fingerprint(public)
 
     def checkpoint(self) -> Checkpoint:
         """What to publish elsewhere, so that a chain that is rewritten is noticed."""
-        with database.reading(self.engine) as connection:
-            end = _end(connection)
+        with database.writing(self.engine) as connection:
+            end = self._held(connection)
+            self.keys.follow(fingerprint(end.public))
+            return Checkpoint(end.id, end.sequence, end.digest, _now(), self.keys.fingerprint).sign(self.keys)
+
+    def _held(self, connection: Connection) -> Row[Any]:
+        """Where the chain ends; nobody else moves it while the transaction lasts."""
+        end = _end(connection)
         if end is None:
             raise LedgerError("this ledger was never opened; its tables were emptied")
-        self.keys.follow(fingerprint(end.public))
-        return Checkpoint(end.id, end.sequence, end.digest, _now(), self.keys.fingerprint).sign(self.keys)
+        return end
 
     def verify(self, *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
         """Go through all of it; the arguments and errors are those of :func:`verify_database`."""
@@ -154,6 +192,8 @@ class Ledger:
         self._add(connection, entry, None, self.keys.public)
 
     def _add(self, connection: Connection, entry: Entry, sealed: bytes | None, public: str) -> Signed:
+        if Entry.read(entry.text) != entry:
+            raise LedgerError("an entry would not be read back as it is; nothing was added")
         signed = Signed(entry, self.keys.sign(ENTRY, entry.digest))
         key = None if entry.sealed is None else entry.sealed["key"]
         values = {"sequence": entry.sequence, "kind": entry.kind, "text": entry.text, "key": key, "sealed": sealed}
@@ -173,18 +213,50 @@ class Ledger:
         return bytes(row.key)
 
 
+def database_of(home: Path, url: str | None = None, *, make: bool = False) -> Engine:
+    """The database of a service: in its folder, or elsewhere.
+
+    Raises:
+        LedgerError: It is not there, or not of this version, and nothing was to be made.
+    """
+    path = None if url is not None else home / DATABASE
+    if path is not None and make:
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its log gets the same permissions
+        except OSError as error:
+            raise LedgerError(f"cannot make a database in {home}: {error}") from error
+    if path is not None and not path.is_file():
+        raise LedgerError(f"{home} is no folder of a service; give the one that it was started with")
+    engine = database.connect(url or database.in_file(home / DATABASE))
+    place = engine.url.database if engine.dialect.name == "sqlite" else None
+    if place and not make and not Path(place).is_file():  # to look at it would make it
+        raise LedgerError(f"there is no database {place}; check its address")
+    if not make:
+        try:
+            database.check_version(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+    return engine
+
+
 def lines_of(connection: Connection) -> Iterator[Signed]:
-    """The entries of a ledger, in order, a thousand at a time."""
-    query = select(entries.c.sequence, entries.c.text, entries.c.signature).order_by(entries.c.sequence).limit(PAGE)
-    last = 0
-    while found := connection.execute(query.where(entries.c.sequence > last)).all():
+    """The entries of a ledger, in order, a thousand at a time; each row says what its signed text says."""
+    columns = (entries.c.sequence, entries.c.kind, entries.c.text, entries.c.signature, entries.c.key)
+    query, last = select(*columns).order_by(entries.c.sequence).limit(PAGE), None
+    while found := connection.execute(query if last is None else query.where(entries.c.sequence > last)).all():
         for row in found:
-            yield Signed(Entry.read(row.text), row.signature)
+            entry = Entry.read(row.text)
+            key = None if entry.sealed is None else entry.sealed.get("key")
+            if (row.sequence, row.kind, row.key) != (entry.sequence, entry.kind, key):
+                raise LedgerError(f"the row of entry {entry.sequence} says something else than what was signed")
+            yield Signed(entry, row.signature)
         last = found[-1].sequence
 
 
 def verify_database(engine: Engine, *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
-    """Go through the ledger of a database, and through what is personal in it as far as that is there. Needs no key.
+    """Go through the ledger of a database, and through what is personal in it. Needs no key, and changes nothing.
 
     Args:
         engine: Of the database.
@@ -195,17 +267,44 @@ def verify_database(engine: Engine, *, checkpoints: Iterable[Checkpoint] = (), k
         LedgerError: Something was changed; the message says where.
     """
     with database.reading(engine) as connection:
-        found = verify(lines_of(connection), checkpoints=checkpoints, key=key)
+        sealed, destroyed = dict[int, Mapping[str, str]](), set[str]()
+
+        def passed() -> Iterator[Signed]:
+            for line in lines_of(connection):
+                if line.entry.sealed is not None:
+                    sealed[line.entry.sequence] = line.entry.sealed
+                if line.entry.kind == DESTROYED:
+                    destroyed.add(str(line.entry.body.get("key")))
+                yield line
+
+        found = verify(passed(), checkpoints=checkpoints, key=key)
         end = _end(connection)
-        if end is None or (end.id, end.sequence, end.digest) != (found.ledger, found.entries, found.head):
+        at_end = (found.ledger, found.entries, found.head, found.last)
+        if end is None or (end.id, end.sequence, end.digest, end.at) != at_end:
             raise LedgerError("the last entries are gone: the ledger ends before the place where it was left")
         if end.public != found.public:
             raise LedgerError("the key in force is not the one that the entries name")
-        query = select(entries.c.sequence, entries.c.text, entries.c.key, entries.c.sealed)
-        for row in connection.execute(query.where(entries.c.sealed.is_not(None))):
-            if Entry.read(row.text).sealed != {"key": row.key, "digest": digest_of(row.sealed)}:
-                raise LedgerError(f"the personal part of entry {row.sequence} was changed")
+        _check_personal(connection, sealed, destroyed)
     return found
+
+
+def _check_personal(connection: Connection, sealed: Mapping[int, Mapping[str, str]], destroyed: set[str]) -> None:
+    """What is personal is there as it was signed until its key is destroyed, and then neither is."""
+    keys = {row.id for row in connection.execute(select(subject_keys.c.id))}
+    if back := keys & destroyed:
+        raise LedgerError(f"the key {min(back)} is there again, although it was destroyed")
+    there = connection.execute(select(entries.c.sequence, entries.c.sealed).where(entries.c.sealed.is_not(None)))
+    found = {row.sequence: row.sealed for row in there}
+    for sequence, said in sealed.items():
+        gone, held = said.get("key") in destroyed, found.pop(sequence, None)
+        if gone != (held is None):
+            raise LedgerError(f"the personal part of entry {sequence} is {'still' if gone else 'no longer'} there")
+        if not gone and (not isinstance(held, bytes) or digest_of(held) != said.get("digest")):
+            raise LedgerError(f"the personal part of entry {sequence} was changed")
+        if not gone and said.get("key") not in keys:
+            raise LedgerError(f"the key of the personal part of entry {sequence} is gone, and nobody destroyed it")
+    if found:
+        raise LedgerError(f"the personal part of entry {min(found)} was added")
 
 
 def _end(connection: Connection) -> Row[Any] | None:

@@ -32,7 +32,7 @@ def unseal(key: bytes, where: str, sealed: bytes) -> dict[str, Any]:
     """The document again."""
     try:
         text = AESGCM(key).decrypt(sealed[:NONCE], sealed[NONCE:], where.encode())
-    except InvalidTag as error:
+    except (InvalidTag, TypeError, ValueError) as error:
         raise LedgerError("the personal part of an entry was changed, or belongs to another one") from error
     return dict(json.loads(text))
 

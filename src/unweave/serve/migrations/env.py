@@ -2,9 +2,9 @@
 
 from alembic import context
 
-from unweave.serve.database import METADATA
+from unweave.serve.database import METADATA, VERSION
 
 connection = context.config.attributes["connection"]
-context.configure(connection=connection, target_metadata=METADATA)
+context.configure(connection=connection, target_metadata=METADATA, version_table=VERSION)
 with context.begin_transaction():
     context.run_migrations()
