@@ -1,13 +1,24 @@
 """Both kinds of database: SQLite in a folder, and a real PostgreSQL."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
 NUMBERS = count()
+
+
+def side_by_side(warm: ForkServerContext, target: Callable[..., None], *arguments: object) -> None:
+    """Three processes that do the same at once, none of which fails."""
+    others = [warm.Process(target=target, args=arguments) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert [other.exitcode for other in others] == [0, 0, 0]
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from tests.serve.conftest import side_by_side
 from tests.serve.test_ledger import add, contents, received
 from unweave.errors import LedgerError
 from unweave.serve import database
@@ -49,12 +50,7 @@ def rotate_many(home: Path, url: str | None, times: int) -> None:
 
 def test_signing_keys_are_changed_in_turns(warm: ForkServerContext, tmp_path: Path, url: str | None) -> None:
     home = tmp_path / "home"
-    others = [warm.Process(target=rotate_many, args=(home, url, 5)) for _ in range(3)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join()
-    assert [other.exitcode for other in others] == [0, 0, 0]
+    side_by_side(warm, rotate_many, home, url, 5)
     ledger = Ledger.at(home, url)
     add(ledger, 1)
     assert ledger.verify(checkpoints=[ledger.checkpoint()]).entries == 17

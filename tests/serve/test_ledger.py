@@ -13,6 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import insert, text, update
 
+from tests.serve.conftest import side_by_side
 from unweave.errors import LedgerError
 from unweave.serve import database
 from unweave.serve.database import METADATA, entries
@@ -284,9 +285,12 @@ def test_the_database_is_readable_for_its_owner_alone(tmp_path: Path, url: None)
     made = Ledger.at(tmp_path / "open", url)
     add(made, 1)
     found = [path for path in (tmp_path / "open").iterdir() if path.is_file()]
-    assert len(found) >= 2
+    assert found
     assert all(path.stat().st_mode & 0o077 == 0 for path in found)
-    made.engine.dispose()
+    (tmp_path / "open" / "service.db").chmod(0o644)
+    for make in (False, True):
+        with pytest.raises(LedgerError, match="chmod 600"):
+            Ledger.at(tmp_path / "open", url, make=make)
 
 
 @pytest.mark.parametrize("body", [{"a": float("nan")}, {"a": object()}, {"a": {1, 2}}, {("a",): 1}])
@@ -358,12 +362,7 @@ def append_many(home: Path, url: str | None, times: int) -> None:
 def test_processes_take_turns(warm: ForkServerContext, tmp_path: Path, url: str | None) -> None:
     """From the first entry on: each may be the one that opens the ledger."""
     home = tmp_path / "home"
-    others = [warm.Process(target=append_many, args=(home, url, 10)) for _ in range(3)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join()
-    assert [other.exitcode for other in others] == [0, 0, 0]
+    side_by_side(warm, append_many, home, url, 10)
     ledger = Ledger.at(home, url)
     assert ledger.verify().entries == 31
     ledger.engine.dispose()

@@ -25,9 +25,11 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    make_url,
     text,
 )
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from unweave.errors import LedgerError
 
@@ -101,7 +103,8 @@ BUSY_SECONDS = 30.0
 def connect(url: str | URL) -> Engine:
     """An engine; SQLite writes ahead to a log, waits for other writers, and overwrites what it deletes."""
     with refusing():
-        engine = create_engine(url, hide_parameters=True)  # a key is no part of an error's text
+        pool = {"poolclass": NullPool} if make_url(url).get_backend_name() == "sqlite" else {}  # a file is opened fast
+        engine = create_engine(url, hide_parameters=True, **pool)  # a key is no part of an error's text
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -180,7 +183,8 @@ def check_version(engine: Engine) -> None:
         found = MigrationContext.configure(connection, opts={"version_table": VERSION}).get_current_revision()
     if found != wanted:
         raise LedgerError(
-            f"the database has the version {found} of the tables, this is {wanted}; start the service once"
+            f"the tables are of version {found}, this is {wanted}; use the version of unweave that wrote them, or "
+            "open them once with Ledger.at, which brings older ones up to date"
         )
 
 

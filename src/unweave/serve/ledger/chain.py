@@ -10,7 +10,7 @@ from unweave.errors import LedgerError
 from unweave.serve.ledger.entries import CHANGED, FIRST, OPENED, Signed, check_parts, read_canonical
 from unweave.serve.ledger.keys import Keys, fingerprint, signature_fits
 
-__all__ = ["CHECKPOINT", "ENTRY", "Checkpoint", "Verified", "is_time", "read_checkpoint", "verify"]
+__all__ = ["CHECKPOINT", "ENTRY", "Checkpoint", "Verified", "read_checkpoint", "verify"]
 
 ENTRY, CHECKPOINT = "ledger entry", "ledger checkpoint"
 """What a key signs for."""
@@ -116,7 +116,7 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
         digest = entry.digest
         if entry.signer != fingerprint(public) or not signature_fits(public, ENTRY, digest, line.signature):
             raise LedgerError(f"{place} is not signed with the key that was in force ({fingerprint(public)})")
-        if not is_time(entry.at) or entry.at < last:
+        if not _is_time(entry.at) or entry.at < last:
             raise LedgerError(f"{place} is older than the entry before it, or has no time ({entry.at!r} and {last!r})")
         if entry.kind == CHANGED:
             public = str(entry.body.get("public_key"))
@@ -131,7 +131,7 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
     return Verified(ledger, count, previous, first, public, last)
 
 
-def is_time(at: str) -> bool:
+def _is_time(at: str) -> bool:
     """Whether a text is a time in UTC, as entries write it."""
     try:
         return datetime.fromisoformat(at).astimezone(UTC).isoformat(timespec="microseconds") == at

@@ -102,30 +102,32 @@ class Ledger:
         """
         if not (isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable()) or kind in OWN:
             raise LedgerError(f"an entry needs a kind of 1 to 64 letters that is none of {OWN}, got {kind!r}")
-        return self._append(connection, kind, body, personal, key)
+        if (personal is None) != (key is None):
+            raise LedgerError("what is personal needs a key of its subject, and a key is for nothing else")
+        return self._append(connection, kind, body, None if key is None else (key, personal or {}))
 
     def _append(
         self,
         connection: Connection,
         kind: str,
         body: Mapping[str, Any],
-        personal: Mapping[str, Any] | None = None,
-        key: str | None = None,
+        subject: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Signed:
+        """Add an entry of any kind, with the key and the personal part of a subject."""
         end = self._held(connection)
-        if (personal is None) != (key is None):
-            raise LedgerError("what is personal needs a key of its subject, and a key is for nothing else")
         self.keys.follow(fingerprint(end.public))
-        sealed = None
-        if personal is not None and key is not None:
+        said, sealed = None, None
+        if subject is not None:
+            key, personal = subject
             sealed = seal(self._subject_key(connection, key), _where(end.id, end.sequence + 1), _plain(personal))
+            said = {"key": key, "digest": digest_of(sealed)}
         entry = Entry(
             ledger=end.id,
             sequence=end.sequence + 1,
             at=max(_now(), end.at),  # a clock that goes back does not turn the order around
             kind=kind,
             body=_plain(body),
-            sealed=None if sealed is None or key is None else {"key": key, "digest": digest_of(sealed)},
+            sealed=said,
             previous=end.digest,
             signer=self.keys.fingerprint,
         )
@@ -228,6 +230,8 @@ def database_of(home: Path, url: str | None = None, *, make: bool = False) -> En
             raise LedgerError(f"cannot make a database in {home}: {error}") from error
     if path is not None and not path.is_file():
         raise LedgerError(f"{home} is no folder of a service; give the one that it was started with")
+    if path is not None and path.stat().st_mode & 0o077:
+        raise LedgerError(f"{path} can be read by others, and keys of subjects with it: chmod 600 {path}")
     engine = database.connect(url or database.in_file(home / DATABASE))
     place = engine.url.database if engine.dialect.name == "sqlite" else None
     if place and not make and not Path(place).is_file():  # to look at it would make it
