@@ -19,7 +19,8 @@
     ├── StrictError              what was done is not to be relied on, and strict was asked for
     ├── BudgetError              the memory allowed is too little for a single node
     ├── RunError                 a run folder is missing, taken, truncated or edited
-    └── LedgerError              a ledger was changed, or does not belong to its keys
+    ├── LedgerError              a ledger was changed, or does not belong to its keys
+    └── ServiceError             a service refuses what it was asked for
 
 A stream of requests that is interrupted (Ctrl-C) raises ``InterruptedStream``, a ``KeyboardInterrupt``.
 
@@ -117,3 +118,17 @@ class RunError(UnweaveError):
 
 class LedgerError(UnweaveError):
     """A ledger, a checkpoint or a key was changed, or does not belong to the others."""
+
+
+class ServiceError(UnweaveError):
+    """A service refuses what it was asked for, as it stands.
+
+    Args:
+        message: Why, and what to do.
+        status: The HTTP status that says the same.
+        details: Facts for programs.
+    """
+
+    def __init__(self, message: str, *, status: int = 409, **details: Any) -> None:
+        super().__init__(message)
+        self.status, self.details = status, details

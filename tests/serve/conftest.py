@@ -6,7 +6,16 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from sqlalchemy import create_engine, text
+
+import unweave as uw
+from unweave.serve.policy import Policy
+from unweave.serve.registry import register
+from unweave.serve.service import Service
+from unweave.serve.subjects import read_ids
+from unweave.testing import small_graph
 
 NUMBERS = count()
 
@@ -45,3 +54,41 @@ def url(request: pytest.FixtureRequest) -> str | None:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
     return str(address).replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of a small model, its graph, and ids for its nodes."""
+    place = tmp_path_factory.mktemp("trained")
+    data = small_graph(nodes=90)
+    model = uw.models.GCN(data.num_features, int(data.num_classes), hidden=4)
+    uw.train(model, data, seed=0, epochs=40, weight_decay=1e-2, forgettable=True).save(place / "run")
+    save_file(
+        {key: value for key, value in data.to_dict().items() if torch.is_tensor(value)}, place / "graph.safetensors"
+    )
+    (place / "ids.csv").write_text("id,node\n" + "".join(f"person-{node},{node}\n" for node in range(90)))
+    return place
+
+
+@pytest.fixture
+def service(tmp_path: Path, url: str | None) -> Iterator[Service]:
+    """An empty service."""
+    found = Service.at(tmp_path / "service", url)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def shop(service: Service, trained: Path) -> Service:
+    """A service with a model ``shop``."""
+    columns = [f"column {number}" for number in range(8)]
+    register(
+        service,
+        "shop",
+        trained / "run",
+        ids=read_ids(trained / "ids.csv"),
+        columns=columns,
+        graph=trained / "graph.safetensors",
+        policy=Policy(method="gif", screen=False),
+    )
+    return service

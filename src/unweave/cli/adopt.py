@@ -7,7 +7,6 @@ import typer
 
 from unweave.cli.options import Json
 from unweave.cli.output import print_json, reports_errors, say
-from unweave.cli.own import made_by
 from unweave.errors import ModelError, RunError
 
 __all__ = ["adopt"]
@@ -42,6 +41,7 @@ def adopt(
     from unweave.datasets.own import read_graph
     from unweave.objective.checks import check_data, check_model
     from unweave.objective.scores import score
+    from unweave.run.factory import made_by
     from unweave.run.run import Run
 
     if out.exists():

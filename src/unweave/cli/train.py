@@ -29,7 +29,7 @@ from unweave.cli.output import (
     reports_errors,
     say,
 )
-from unweave.cli.own import graph_named, is_path, made_by
+from unweave.cli.own import graph_named, is_path
 from unweave.errors import ModelError, RunError
 
 __all__ = ["train"]
@@ -65,6 +65,7 @@ def train(
     """Train a model and write a run."""
     from unweave._core.cost import find_device
     from unweave.models import build
+    from unweave.run.factory import made_by
     from unweave.run.train import train as train_model
     from unweave.training.agreement import in_words
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from unweave._core.writing import write_whole
 from unweave.errors import LedgerError
 
-__all__ = ["Keys", "fingerprint", "signature_fits"]
+__all__ = ["Keys", "fingerprint", "read_private", "signature_fits", "write_private"]
 
 CURRENT, NEXT, OPENED = "signing.pem", "signing-next.pem", "ledger"
 
@@ -131,12 +131,16 @@ def _public(private: Ed25519PrivateKey) -> str:
 
 
 def _make(path: Path) -> None:
-    """A new key, whole or not at all, and never readable for others, not even for a moment."""
-    text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    """A new key."""
+    write_private(path, Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file, whole or not at all, and never readable for others, not even for a moment; one that is there stays."""
     handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # readable for its owner alone
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):  # another process was first, and its key is used
@@ -155,16 +159,24 @@ def _settle(folder: Path) -> None:
         os.close(handle)
 
 
-def _load(path: Path) -> Ed25519PrivateKey:
+def read_private(path: Path) -> bytes:
+    """What a file holds that is readable for its owner alone."""
     try:
         if path.is_symlink():
             raise LedgerError(f"{path} is a link; a key is a file of its own, so that changing it leaves none behind")
         if path.stat().st_mode & 0o077:
             raise LedgerError(f"{path} can be read by others; make it readable for its owner alone: chmod 600 {path}")
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        return path.read_bytes()
     except FileNotFoundError as error:
         raise LedgerError(f"there is no key {path}; restore the folder of keys from a backup") from error
-    except (OSError, TypeError, ValueError) as error:
+    except OSError as error:
+        raise LedgerError(f"cannot read the key {path}: {error}; restore it from a backup") from error
+
+
+def _load(path: Path) -> Ed25519PrivateKey:
+    try:
+        key = load_pem_private_key(read_private(path), password=None)
+    except (TypeError, ValueError) as error:
         raise LedgerError(f"{path} is no private key that can be read: {error}; restore it from a backup") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise LedgerError(f"{path} is no Ed25519 key; restore the one that was made for this ledger")

@@ -1,0 +1,132 @@
+"""What follows once a version is current: check it, audit it, purge what it supersedes, and forget who asked."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import Row, func, select
+
+from unweave.errors import LedgerError, ServiceError, UnweaveError
+from unweave.run.audit import audit
+from unweave.run.run import Run
+from unweave.serve import database, queue
+from unweave.serve.database import entries
+from unweave.serve.ledger.entries import DESTROYED
+from unweave.serve.papers import keep
+from unweave.serve.policy import Policy
+from unweave.serve.registry import find, find_version, open_version, purge_versions
+from unweave.serve.service import Service
+from unweave.serve.tables import requests, versions
+
+__all__ = ["Finishing"]
+
+LOG = logging.getLogger("unweave.serve")
+
+
+class Finishing:
+    """Steps that may be repeated: each looks at the state that a request is in, and moves it on in one transaction.
+
+    Args:
+        service: Where.
+        opened: Gives a model and one of its versions by number.
+    """
+
+    def __init__(self, service: Service, opened: Callable[[str, int | None], tuple[Row[Any], Run]]) -> None:
+        self.service, self.opened = service, opened
+        self._scrubbed = -1
+
+    def finish(self, name: str, policy: Policy) -> bool:
+        """Move everything that is carried out as far as it goes; whether there was anything."""
+        busy = False
+        for state, step in (("applied", self._verify), ("verified", self._audit), ("audited", self._erase)):
+            for number, rows in self._in(name, state).items():
+                step(name, policy, number, rows)
+                busy = True
+        return busy
+
+    def _in(self, name: str, state: str) -> dict[int, list[Row[Any]]]:
+        """Requests in a state, by the version that carried them out."""
+        query = select(requests).where(requests.c.model == name, requests.c.state == state)
+        found: dict[int, list[Row[Any]]] = {}
+        with database.reading(self.service.engine) as connection:
+            for row in connection.execute(query.order_by(requests.c.received)):
+                found.setdefault(row.version, []).append(row)
+        return found
+
+    def _verify(self, name: str, policy: Policy, number: int, rows: Sequence[Row[Any]]) -> None:
+        """Open the version from its files again, and check every receipt against model and graph."""
+        try:
+            _, run = self.opened(name, number)
+            run.verify(memory_mib=policy.memory_mib)
+            said = {"outcome": "opened from its files; receipts, weights and graph fit", "passed": True}
+        except UnweaveError as error:
+            said = {"outcome": str(error), "passed": False}
+            LOG.error("a version did not pass its check", extra={"facts": {"model": name, "version": number}})
+        self._move(rows, "verified", "request verified", {"model": name, "version": number, **said})
+
+    def _audit(self, name: str, policy: Policy, number: int, rows: Sequence[Row[Any]]) -> None:
+        said: dict[str, Any] = {"outcome": "not asked for by the policy"}
+        text = None
+        if policy.audit != "off":
+            try:
+                before = self._before(name, number)
+                _, after = self.opened(name, number)
+                found = audit(before, after, quick=policy.audit == "quick", memory_mib=policy.memory_mib)
+                text, said = found.to_json(), {"outcome": found.headline, "verdict": str(found.verdict)}
+            except UnweaveError as error:
+                said = {"outcome": f"not possible: {error}"}
+        with database.writing(self.service.engine) as connection:
+            if text is not None:
+                said["report"] = keep(connection, "audit", name, number, text)
+            for row in rows:
+                queue.move(connection, row, "audited")
+                self.service.tell(connection, row.id, "request audited", {"model": name, "version": number, **said})
+
+    def _before(self, name: str, number: int) -> Run:
+        """The version that another one was made from; it is purged only after the audit."""
+        with database.reading(self.service.engine) as connection:
+            model = find(connection, name)
+            older = select(func.max(versions.c.number)).where(versions.c.model == name, versions.c.number < number)
+            earlier = connection.scalar(older)
+            if earlier is None:
+                raise ServiceError(f"version {number} of {name} was made from none")
+            version = find_version(connection, name, earlier)
+        return open_version(self.service, model, version)
+
+    def _erase(self, name: str, policy: Policy, number: int, rows: Sequence[Row[Any]]) -> None:
+        """Purge what still remembers, then destroy the keys of what is personal."""
+        purge_versions(self.service, name, policy.keep)
+        with database.writing(self.service.engine) as connection:
+            for row in rows:
+                queue.move(connection, row, "erased", key=None)
+                if row.key is not None:
+                    self.service.forget_who(connection, row.id, row.key)
+
+    def _move(self, rows: Sequence[Row[Any]], state: str, kind: str, body: dict[str, Any]) -> None:
+        with database.writing(self.service.engine) as connection:
+            for row in rows:
+                queue.move(connection, row, state)
+                self.service.tell(connection, row.id, kind, body)
+
+    def scrub(self) -> bool:
+        """Leave no bytes of destroyed keys behind, and call the requests done that waited for it."""
+        with database.reading(self.service.engine) as connection:
+            destroyed = connection.scalar(select(func.max(entries.c.sequence)).where(entries.c.kind == DESTROYED)) or 0
+            rows = connection.execute(select(requests).where(requests.c.state == "erased")).all()
+        if destroyed <= self._scrubbed and not rows:
+            return False
+        try:
+            database.scrub(self.service.engine)
+        except LedgerError as error:  # somebody reads; it is tried again
+            LOG.warning("not yet scrubbed", extra={"facts": {"why": str(error)}})
+            return False
+        self._scrubbed = destroyed
+        for row in rows:
+            with database.writing(self.service.engine) as connection:
+                try:
+                    queue.move(connection, row, "done")
+                except ServiceError:  # another worker was faster
+                    continue
+                body = {"model": row.model, "version": row.version, "outcome": "forgotten"}
+                self.service.tell(connection, row.id, "request done", body)
+        return bool(rows)

@@ -1,0 +1,234 @@
+"""The worker: carries requests out, one batch of one model at a time, and can be killed at any moment.
+
+Whatever it does, it does in this order: work on files that nobody points to, then one transaction that moves the model
+to them, the requests to their next state, and the ledger on. Killed before that transaction nothing happened, after it
+all of it did. Two workers that take each other for dead cannot both commit: the model has moved, or is no longer held.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, func, select, update
+
+from unweave.errors import ClassLossError, RequestError, ServiceError, UnweaveError
+from unweave.graph.index import is_undirected
+from unweave.request import Request
+from unweave.run.run import Run
+from unweave.serve import database, queue
+from unweave.serve.finishing import Finishing
+from unweave.serve.hooks import announce
+from unweave.serve.leases import LEASE, holding, new_worker
+from unweave.serve.papers import keep
+from unweave.serve.policy import Policy
+from unweave.serve.registry import add_version, find, find_version, open_version, sweep, write_version
+from unweave.serve.service import Service, now
+from unweave.serve.subjects import mark_gone
+from unweave.serve.tables import models, requests, versions
+
+__all__ = ["Worker"]
+
+LOG = logging.getLogger("unweave.serve")
+
+WORK = ("received", "queued", "applied", "verified", "audited")
+"""States in which it is the worker's turn."""
+
+TRIES, DEATHS = 5, 20
+"""Errors of the machine, and deaths of a worker, after which a request is set aside."""
+
+SLOWEST = 3600.0
+"""Seconds between two tries at most."""
+
+
+class Worker:
+    """One worker; as many as you like may run side by side.
+
+    Args:
+        service: Where it works.
+        lease: Seconds after which it is taken for dead when it says nothing.
+    """
+
+    def __init__(self, service: Service, *, lease: float = LEASE) -> None:
+        self.service, self.lease, self.id = service, lease, new_worker()
+        self._open: tuple[tuple[str, int], Run] | None = None
+        self._finishing = Finishing(service, self._run)
+
+    def work(self, stop: threading.Event, *, every: float = 1.0) -> None:
+        """Work until told to stop; what is being done then is finished first."""
+        while not stop.is_set():
+            try:
+                busy = self.step(stop)
+            except UnweaveError as error:  # a database that is away comes back
+                LOG.error("the worker goes on", extra={"facts": {"why": str(error)}})
+                busy = False
+            if not busy:
+                stop.wait(every)
+
+    def step(self, stop: threading.Event | None = None) -> bool:
+        """Do what is due now; whether there was anything."""
+        busy = False
+        for name in self._due():
+            if stop is not None and stop.is_set():
+                break
+            with holding(self.service, name, self.id, lease=self.lease) as held:
+                busy |= held and self._work_on(name)
+        return self._finishing.scrub() or busy
+
+    def _due(self) -> list[str]:
+        """Models that have something to do, whoever waited longest first."""
+        with database.reading(self.service.engine) as connection:
+            query = select(requests.c.model).where(requests.c.state.in_(WORK), requests.c.not_before <= now())
+            found = connection.execute(query.group_by(requests.c.model).order_by(func.min(requests.c.received)))
+            return [row.model for row in found]
+
+    def _work_on(self, name: str) -> bool:
+        sweep(self.service, name)
+        with database.reading(self.service.engine) as connection:
+            policy = Policy.read(find(connection, name).policy)
+        busy = self._finishing.finish(name, policy)
+        busy |= self._screen(name, policy)
+        batch = self._batch(name, policy)
+        if batch:
+            self._attempt(name, policy, batch)
+            self._finishing.finish(name, policy)
+        return busy or bool(batch)
+
+    def _screen(self, name: str, policy: Policy) -> bool:
+        """Look at what came in: queue it, or let it wait for an approval."""
+        with database.reading(self.service.engine) as connection:
+            rows = connection.execute(_of(name, "received").limit(policy.batch)).all()
+        for row in rows:
+            body: dict[str, Any] = {"model": name, "flagged": False, "statement": "not asked for by the policy"}
+            if policy.screen:
+                body |= self._look(name, row)
+            with database.writing(self.service.engine) as connection:
+                queue.move(connection, row, "waiting" if body["flagged"] else "queued")
+                self.service.tell(connection, row.id, "request screened", body)
+        return bool(rows)
+
+    def _look(self, name: str, row: Row[Any]) -> dict[str, Any]:
+        try:
+            found = self._run(name)[1].screen(self._asked(row))
+        except UnweaveError as error:  # what is wrong with the request is told when it is carried out
+            return {"statement": f"not possible: {error}"}
+        return {"flagged": found.flagged, "statement": found.statement}
+
+    def _batch(self, name: str, policy: Policy) -> Sequence[Row[Any]]:
+        """Take what is due to be carried out as one, in order; a death while it is done is counted beforehand."""
+        with database.writing(self.service.engine) as connection:
+            connection.execute(  # of a worker that was killed
+                update(requests).where(requests.c.model == name, requests.c.state == "queued").values(batch=None)
+            )
+            rows = connection.execute(_of(name, "queued").where(requests.c.not_before <= now())).all()
+            for row in [row for row in rows if row.attempts >= DEATHS]:
+                if row.alone:
+                    self._set_aside(connection, row, f"workers died {row.attempts} times while they carried it out")
+                else:
+                    connection.execute(update(requests).where(requests.c.id == row.id).values(alone=True, attempts=0))
+            rows = [row for row in rows if row.attempts < DEATHS]
+            if not rows or (len(rows) < policy.batch and not rows[0].alone and now() < rows[0].at + policy.within):
+                return []
+            single = next((n for n, row in enumerate(rows) if row.alone), len(rows))
+            rows = rows[: max(1, min(single, policy.batch))]
+            chosen = requests.c.id.in_([row.id for row in rows])
+            taken = {"batch": self.id, "attempts": requests.c.attempts + 1}
+            connection.execute(update(requests).where(chosen).values(**taken))
+            return connection.execute(select(requests).where(chosen).order_by(requests.c.received)).all()
+
+    def _attempt(self, name: str, policy: Policy, rows: Sequence[Row[Any]]) -> None:
+        """Carry a batch out; what cannot be is tried alone, and then refused or set aside with the reason."""
+        try:
+            self._carry_out(name, policy, rows)
+        except ServiceError as error:  # somebody else was faster, or files are damaged
+            self._later(rows, str(error), given_up=False)
+        except (RequestError, UnweaveError) as error:
+            refused = isinstance(error, RequestError) and not isinstance(error, ClassLossError)
+            with database.writing(self.service.engine) as connection:
+                for row in rows:
+                    if len(rows) > 1:
+                        values = {"alone": True, "attempts": 0, "batch": None}
+                        connection.execute(update(requests).where(requests.c.id == row.id).values(**values))
+                    elif refused:
+                        queue.end(self.service, connection, row, str(error), "the worker")
+                    else:
+                        self._set_aside(connection, row, str(error))
+        except Exception as error:  # of the machine: memory, disk, a bug; others must not wait for it
+            LOG.exception("a batch failed", extra={"facts": {"model": name, "requests": len(rows)}})
+            self._later(rows, f"{type(error).__name__}: {error}", given_up=rows[0].attempts >= TRIES)
+
+    def _later(self, rows: Sequence[Row[Any]], why: str, *, given_up: bool) -> None:
+        with database.writing(self.service.engine) as connection:
+            for row in rows:
+                if given_up and len(rows) == 1:
+                    self._set_aside(connection, row, why)
+                    continue
+                pause = min(SLOWEST, 2.0 ** min(row.attempts, 30))
+                values: dict[str, Any] = {"not_before": now() + pause, "batch": None}
+                values |= {"alone": True, "attempts": 0} if given_up else {}
+                still = requests.c.id == row.id, requests.c.state == row.state
+                connection.execute(update(requests).where(*still).values(**values))
+
+    def _set_aside(self, connection: Connection, row: Row[Any], reason: str) -> None:
+        queue.move(connection, row, "aside", reason=reason, batch=None)
+        self.service.tell(connection, row.id, "request set aside", {"model": row.model, "reason": reason})
+
+    def _carry_out(self, name: str, policy: Policy, rows: Sequence[Row[Any]]) -> None:
+        model, before = self._run(name)
+        both = is_undirected(before.data)
+        asked = [Request.merged([self._asked(row)], undirected=both) for row in rows]
+        after = before.forget(asked, policy.method, batch=True, strict=True, purge=True, **policy.how())
+        new = after.receipts[len(before.receipts) :]
+        last = next(receipt for receipt in reversed(new) if receipt.kind == "request")
+        number = self._next(name)
+        facts = {
+            "f1": after.metrics.get("test_f1"),
+            "from": model.current,
+            "grade": last.grade,
+            "method": last.method,
+            "requests": len(rows),
+            "verdict": last.verdict,
+        }
+        made = write_version(self.service, name, number, after, facts)
+        with database.writing(self.service.engine) as connection:
+            mine = models.c.name == name, models.c.current == model.current, models.c.worker == self.id
+            moved = connection.execute(
+                update(models).where(*mine).values(current=number, forgot=models.c.forgot + len(rows))
+            )
+            if moved.rowcount != 1:
+                raise ServiceError(f"{name} is no longer held, or was moved by somebody else; it is done again")
+            add_version(connection, name, number, find(connection, name).forgot, made)
+            receipts = [keep(connection, "receipt", name, number, receipt.to_json()) for receipt in new]
+            for row, request in zip(rows, asked, strict=True):
+                queue.move(connection, row, "applied", version=number, batch=f"{number}", reason=None)
+                body = {"model": name, "version": number, "weights": made.weights, "receipts": receipts}
+                self.service.tell(connection, row.id, "request applied", body | {"grade": last.grade})
+                mark_gone(connection, name, request.nodes)
+            announce(connection, name, number, made.weights)
+
+    def _next(self, name: str) -> int:
+        with database.reading(self.service.engine) as connection:
+            return int(connection.scalar(select(func.max(versions.c.number)).where(versions.c.model == name))) + 1
+
+    def _asked(self, row: Row[Any]) -> Request:
+        with database.reading(self.service.engine) as connection:
+            found = queue.personal_of(self.service, connection, row)
+        if found is None:
+            raise ServiceError(f"what request {row.id} asks for is gone")
+        return Request.from_dict(found["content"])
+
+    def _run(self, name: str, number: int | None = None) -> tuple[Row[Any], Run]:
+        """A model and one of its versions, by default the current one, which is kept open."""
+        with database.reading(self.service.engine) as connection:
+            model = find(connection, name)
+            version = find_version(connection, name, model.current if number is None else number)
+        key = (name, int(version.number))
+        if self._open is None or self._open[0] != key:
+            self._open = None
+            self._open = (key, open_version(self.service, model, version))
+        return model, self._open[1]
+
+
+def _of(name: str, state: str) -> Select[Any]:
+    """The requests of a model in one state, in the order in which they came."""
+    return select(requests).where(requests.c.model == name, requests.c.state == state).order_by(requests.c.received)
