@@ -18,6 +18,9 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 SLOW = {"ladder.md", "speed.md"}
 """Pages whose commands take minutes: ``make test-slow`` runs them."""
 
+ALONE = {"service.md"}
+"""Pages whose code needs a service that runs: ``tests/serve/test_guide.py`` has one."""
+
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
@@ -29,7 +32,7 @@ def blocks(language: str, page: Path) -> list[str]:
 
 def marked(language: str) -> list[object]:
     """The pages that have such blocks, and nodes of the embedded graph: a part, and, being slow, all of them."""
-    found = [page for page in PAGES if blocks(language, page)]
+    found = [page for page in PAGES if blocks(language, page) and page.name not in ALONE]
     part = [pytest.param(p, PART, id=p.stem) for p in found if p.name not in SLOW]
     return part + [pytest.param(p, None, id=f"{p.stem}-whole", marks=pytest.mark.slow) for p in found]
 

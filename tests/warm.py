@@ -23,6 +23,7 @@ NEEDED = (
     "unweave.experiments.plots",
     "unweave.run.calibrate",
     "unweave.run.run",
+    "unweave.serve.running",
     "unweave.testing",
 )
 """What workers, victims and scripts use; unweave alone would import little before it is used."""

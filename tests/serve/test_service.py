@@ -3,19 +3,23 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from sqlalchemy import select
 
+import unweave as uw
 from unweave.errors import ServiceError
 from unweave.serve import database, queue
 from unweave.serve.papers import read
 from unweave.serve.policy import Policy
-from unweave.serve.registry import find, find_version, go_back, open_version, set_policy
+from unweave.serve.registry import find, find_version, go_back, open_version, register, set_policy
 from unweave.serve.service import Service
 from unweave.serve.tables import requests, versions
 from unweave.serve.worker import Worker
+from unweave.testing import small_graph
 
 
 def state_of(service: Service, name: str) -> str:
@@ -194,4 +198,64 @@ def test_no_file_of_the_service_has_the_id_of_who_was_deleted(shop: Service, tmp
     shop.close()
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        assert b"person-" not in content and b"telephone" not in content, path
+        assert b"person-" not in content, path
+        assert b"telephone" not in content, path
+
+
+def test_a_version_that_does_not_pass_its_check_is_not_built_upon(shop: Service) -> None:
+    worker, name = Worker(shop), queue.submit(shop, "shop", {"subjects": ["person-3"]}).row.id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker._finishing, "finish", lambda *_: False)
+        worker.step()
+    assert state_of(shop, name) == "applied"
+    weights = next(shop.folder("shop").glob("2-*/run/weights.safetensors"))
+    kept = weights.read_bytes()
+    weights.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    Worker(shop).step()
+    with database.reading(shop.engine) as connection:
+        row = queue.one(connection, name)
+    assert (row.state, row.key is None) == ("applied", False)
+    assert "did not pass its check" in row.reason
+    weights.write_bytes(kept)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unweave.serve.worker.now", lambda: time.time() + 3600)
+        patch.setattr("unweave.serve.finishing.now", lambda: time.time() + 3600)
+        work(shop)
+    assert state_of(shop, name) == "done"
+
+
+def enrolled(service: Service, place: Path, run: uw.Run, **given: Any) -> None:
+    """Register a run with its graph, and an id for every node."""
+    run.save(place / "run")
+    tensors = {key: value for key, value in run.data.to_dict().items() if torch.is_tensor(value)}
+    save_file(tensors, place / "g.safetensors")
+    ids = {f"person-{node}": node for node in range(int(run.data.num_nodes))}
+    register(service, "shop", place / "run", ids=ids, graph=place / "g.safetensors", **given)
+
+
+def test_an_audit_reports_on_a_version(service: Service, tmp_path: Path, few_references: None) -> None:
+    data = small_graph(nodes=200)
+    data.train_mask = data.train_mask & (torch.arange(200) < 120)
+    data.test_mask = ~(data.train_mask | data.val_mask)
+    model = uw.models.SGC(data.num_features, int(data.num_classes))
+    run = uw.train(model, data, forgettable=True, weight_decay=1e-3, examine=False)
+    enrolled(service, tmp_path, run, policy=Policy(screen=False, budget="50%", at_least=0.1, audit="quick"))
+    asked = [f"person-{node}" for node in data.train_mask.nonzero().flatten().tolist()[:12]]
+    name = queue.submit(service, "shop", {"subjects": asked}).row.id
+    work(service)
+    with database.reading(service.engine) as connection:
+        told = next(e for e in queue.timeline(connection, name) if e.kind == "request audited")
+        assert json.loads(read(connection, told.body["report"]))["verdict"] == told.body["verdict"]
+    assert state_of(service, name) == "done"
+
+
+def test_a_certified_run_is_served_by_its_own_method_alone(service: Service, tmp_path: Path) -> None:
+    data = small_graph(nodes=90)
+    run = uw.train(uw.models.SGC(data.num_features, int(data.num_classes)), data, certify=(1.0, 1e-4))
+    (tmp_path / "wrong").mkdir()
+    with pytest.raises(ServiceError, match="choose certified"):
+        enrolled(service, tmp_path / "wrong", run)
+    enrolled(service, tmp_path, run, policy=Policy(method="certified", screen=False))
+    name = queue.submit(service, "shop", {"subjects": ["person-3"]}).row.id
+    work(service)
+    assert state_of(service, name) == "done"

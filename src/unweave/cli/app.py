@@ -17,6 +17,7 @@ from unweave.cli.ledger import ledger
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
 from unweave.cli.reproduce import reproduce
+from unweave.cli.serve import backup, register, request, serve, token, work
 from unweave.cli.show import show
 from unweave.cli.train import train
 from unweave.cli.verify import verify
@@ -44,6 +45,12 @@ for command in (
     bench,
     reproduce,
     show,
+    serve,
+    register,
+    request,
+    work,
+    token,
+    backup,
 ):
     app.command()(command)
 app.add_typer(ledger, name="ledger")

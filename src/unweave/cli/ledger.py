@@ -9,7 +9,7 @@ from unweave.cli.options import Json
 from unweave.cli.output import print_json, reports_errors, say
 
 if TYPE_CHECKING:
-    from unweave.serve.ledger import Ledger
+    from unweave.serve.ledger import Checkpoint, Ledger
 
 __all__ = ["ledger"]
 
@@ -24,7 +24,9 @@ Database = Annotated[str | None, typer.Option(help="URL of its database, where t
 @ledger.command()
 @reports_errors
 def verify(
-    path: Annotated[Path, typer.Argument(help="File that `ledger export` wrote, or folder of the service.")],
+    path: Annotated[
+        Path, typer.Argument(help="File that `ledger export` wrote, evidence of a request, or folder of the service.")
+    ],
     checkpoint: Annotated[
         list[Path] | None, typer.Option(help="Checkpoint that was published before; may be given several times.")
     ] = None,
@@ -39,6 +41,9 @@ def verify(
     from unweave.serve.ledger import database_of, read_checkpoint, verify_database, verify_file
 
     points = [read_checkpoint(_read(file)) for file in checkpoint or []]
+    if path.suffix == ".zip":
+        _verify_evidence(path, points, key, json=json)
+        return
     if path.is_dir():
         engine = database_of(path, database)
         try:
@@ -86,6 +91,31 @@ def checkpoint(
     else:
         write_whole(out, point.text + "\n")
         say(f"{point.sequence:,} entries, as of {point.at}, in {out}. Keep it where the service cannot write.")
+
+
+@ledger.command("change-key")
+@reports_errors
+def change_key(home: Home, database: Database = None) -> None:
+    """Sign with a new key from now on, which the old one vouches for; the old one is gone."""
+    _needed()
+    say(f"Signing with {_open(home, database).change_signing_key()} from now on. Make a backup of the folder of keys.")
+
+
+def _verify_evidence(path: Path, points: "list[Checkpoint]", key: str | None, *, json: bool) -> None:
+    from dataclasses import asdict
+
+    from unweave.serve.evidence import verify_package
+
+    found = verify_package(path, checkpoints=tuple(points), key=key)
+    if json:
+        print_json(asdict(found))
+        return
+    say(f"In order: request {found.request} to {found.model}, {found.outcome}, ended {found.at}.")
+    for verdict in found.receipts:
+        say(f"Receipt: {verdict}")
+    say(f"Ledger {found.ledger.ledger}, opened with the key {found.ledger.first_key}.")
+    if not points:
+        say("Without a published checkpoint its owner could have rewritten all of it (--checkpoint).")
 
 
 def _open(home: Path, url: str | None) -> "Ledger":

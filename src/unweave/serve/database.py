@@ -103,8 +103,11 @@ BUSY_SECONDS = 30.0
 def connect(url: str | URL) -> Engine:
     """An engine; SQLite writes ahead to a log, waits for other writers, and overwrites what it deletes."""
     with refusing():
-        pool = {"poolclass": NullPool} if make_url(url).get_backend_name() == "sqlite" else {}  # a file is opened fast
-        engine = create_engine(url, hide_parameters=True, **pool)  # a key is no part of an error's text
+        place = make_url(url)
+        if place.drivername in ("postgresql", "postgres"):  # as everybody writes it
+            place = place.set(drivername="postgresql+psycopg")
+        pool = {"poolclass": NullPool} if place.get_backend_name() == "sqlite" else {}  # a file is opened fast
+        engine = create_engine(place, hide_parameters=True, **pool)  # a key is no part of an error's text
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)

@@ -15,12 +15,15 @@ from unweave.serve.ledger.entries import DESTROYED
 from unweave.serve.papers import keep
 from unweave.serve.policy import Policy
 from unweave.serve.registry import find, find_version, open_version, purge_versions
-from unweave.serve.service import Service
+from unweave.serve.service import Service, now
 from unweave.serve.tables import requests, versions
 
 __all__ = ["Finishing"]
 
 LOG = logging.getLogger("unweave.serve")
+
+PAUSE = 60.0
+"""Seconds after which a version that did not pass its check is checked again."""
 
 
 class Finishing:
@@ -46,7 +49,8 @@ class Finishing:
 
     def _in(self, name: str, state: str) -> dict[int, list[Row[Any]]]:
         """Requests in a state, by the version that carried them out."""
-        query = select(requests).where(requests.c.model == name, requests.c.state == state)
+        due = requests.c.state == state, requests.c.not_before <= now()
+        query = select(requests).where(requests.c.model == name, *due)
         found: dict[int, list[Row[Any]]] = {}
         with database.reading(self.service.engine) as connection:
             for row in connection.execute(query.order_by(requests.c.received)):
@@ -58,28 +62,36 @@ class Finishing:
         try:
             _, run = self.opened(name, number)
             run.verify(memory_mib=policy.memory_mib)
-            said = {"outcome": "opened from its files; receipts, weights and graph fit", "passed": True}
-        except UnweaveError as error:
-            said = {"outcome": str(error), "passed": False}
+        except UnweaveError as error:  # nothing is purged and nobody is forgotten before it passes
             LOG.error("a version did not pass its check", extra={"facts": {"model": name, "version": number}})
-        self._move(rows, "verified", "request verified", {"model": name, "version": number, **said})
+            with database.writing(self.service.engine) as connection:
+                for row in rows:
+                    values = {
+                        "reason": f"version {number} did not pass its check: {error}",
+                        "not_before": now() + PAUSE,
+                    }
+                    queue.move(connection, row, "applied", **values)
+            return
+        said = {"outcome": "opened from its files; receipts, weights and graph fit"}
+        self._move(rows, "verified", "request verified", {"model": name, "version": number, **said}, reason=None)
 
     def _audit(self, name: str, policy: Policy, number: int, rows: Sequence[Row[Any]]) -> None:
         said: dict[str, Any] = {"outcome": "not asked for by the policy"}
-        text = None
+        text = doubt = None
         if policy.audit != "off":
             try:
                 before = self._before(name, number)
                 _, after = self.opened(name, number)
                 found = audit(before, after, quick=policy.audit == "quick", memory_mib=policy.memory_mib)
                 text, said = found.to_json(), {"outcome": found.headline, "verdict": str(found.verdict)}
+                doubt = None if found.verdict == "gone" else f"the audit says: {found.sentence}"
             except UnweaveError as error:
-                said = {"outcome": f"not possible: {error}"}
+                said, doubt = {"outcome": f"not possible: {error}"}, f"no audit was possible: {error}"
         with database.writing(self.service.engine) as connection:
             if text is not None:
                 said["report"] = keep(connection, "audit", name, number, text)
             for row in rows:
-                queue.move(connection, row, "audited")
+                queue.move(connection, row, "audited", reason=doubt)
                 self.service.tell(connection, row.id, "request audited", {"model": name, "version": number, **said})
 
     def _before(self, name: str, number: int) -> Run:
@@ -102,10 +114,10 @@ class Finishing:
                 if row.key is not None:
                     self.service.forget_who(connection, row.id, row.key)
 
-    def _move(self, rows: Sequence[Row[Any]], state: str, kind: str, body: dict[str, Any]) -> None:
+    def _move(self, rows: Sequence[Row[Any]], state: str, kind: str, body: dict[str, Any], **values: Any) -> None:
         with database.writing(self.service.engine) as connection:
             for row in rows:
-                queue.move(connection, row, state)
+                queue.move(connection, row, state, **values)
                 self.service.tell(connection, row.id, kind, body)
 
     def scrub(self) -> bool:

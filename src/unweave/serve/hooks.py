@@ -34,7 +34,10 @@ HELD = 60.0
 
 def add_hook(service: Service, model: str, url: str) -> tuple[str, str]:
     """Tell this address of every new version; the id of the hook, and the secret that it is signed with."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > 2000 or not url.isprintable():
         raise ServiceError("a hook is an address that begins with https:// or http://", status=422)
     if parts.username or parts.password:

@@ -30,6 +30,8 @@ class Policy:
         deadline: Seconds in which a request has to be done; the page shows what is late.
         screen: Whether requests that would do more damage than random ones like them wait for an approval.
         audit: ``off``, ``quick`` or ``full``: whether each new version is audited, which trains models.
+        purge: Whether all else that was made with what goes (checkpoints, calibration, a prepared state) is deleted or
+            made anew with each request. A calibration goes then, and with it what ``auto`` believes of its answers.
         keep: How many superseded versions stay; they remember what was deleted since.
         memory_mib: MiB that evaluating the model may hold at a time.
     """
@@ -42,6 +44,7 @@ class Policy:
     deadline: float = 30 * 86400.0
     screen: bool = True
     audit: str = "off"
+    purge: bool = True
     keep: int = 0
     memory_mib: float | None = None
 
@@ -63,6 +66,7 @@ class Policy:
             "deadline": _number(self.deadline) and 0 < self.deadline <= 10 * 366 * 86400,
             "screen": isinstance(self.screen, bool),
             "audit": self.audit in AUDITS,
+            "purge": isinstance(self.purge, bool),
             "keep": type(self.keep) is int and 0 <= self.keep <= 1000,
             "memory_mib": self.memory_mib is None or (_number(self.memory_mib) and self.memory_mib > 0),
         }
@@ -95,7 +99,8 @@ class Policy:
     def how(self) -> dict[str, Any]:
         """What :meth:`unweave.Run.forget` takes."""
         wishes = {"budget": self.budget, "at_least": self.at_least}
-        return {key: value for key, value in wishes.items() if value is not None} | {"memory_mib": self.memory_mib}
+        given = {key: value for key, value in wishes.items() if value is not None}
+        return given | {"purge": self.purge, "memory_mib": self.memory_mib}
 
 
 WORDS = {
@@ -107,6 +112,7 @@ WORDS = {
     "deadline": "a time of up to ten years, such as '30d'",
     "screen": "true or false",
     "audit": f"one of {', '.join(AUDITS)}",
+    "purge": "true or false",
     "keep": "a number of versions from 0 to 1000",
     "memory_mib": "a number of MiB, or null",
 }

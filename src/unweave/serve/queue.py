@@ -241,6 +241,7 @@ def listed(
     model: str | None = None,
     state: str | None = None,
     within: Collection[str] | None = None,
+    token: str | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[Row[Any]]:
@@ -251,6 +252,7 @@ def listed(
         model: Of one model.
         state: In one state; ``open`` for all that have not ended.
         within: Of these models only.
+        token: Submitted with this token only.
         before: Older than the one whose entry this is.
         limit: At most so many.
     """
@@ -259,6 +261,8 @@ def listed(
         query = query.where(requests.c.model == model)
     if within is not None:
         query = query.where(requests.c.model.in_(list(within)))
+    if token is not None:
+        query = query.where(requests.c.token == token)
     if state is not None:
         query = query.where(requests.c.state.in_(OPEN) if state == "open" else requests.c.state == state)
     if before is not None:

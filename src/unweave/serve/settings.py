@@ -26,6 +26,7 @@ class Settings:
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
         workers: Processes that carry requests out, beside the one that answers.
+        device: Where they compute: ``cpu``, ``cuda``, ``cuda:1``.
         certificate: File with the certificate for TLS.
         private_key: File with its key.
         behind_proxy: The explicit word that a proxy in front has TLS; without TLS it is needed to be reached by others.
@@ -41,6 +42,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8722
     workers: int = 1
+    device: str = "cpu"
     certificate: Path | None = None
     private_key: Path | None = None
     behind_proxy: bool = False

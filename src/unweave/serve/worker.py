@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, func, select, update
 
+from unweave._core.cost import find_device
 from unweave.errors import ClassLossError, RequestError, ServiceError, UnweaveError
 from unweave.graph.index import is_undirected
 from unweave.request import Request
@@ -34,8 +35,14 @@ LOG = logging.getLogger("unweave.serve")
 WORK = ("received", "queued", "applied", "verified", "audited")
 """States in which it is the worker's turn."""
 
-TRIES, DEATHS = 5, 20
-"""Errors of the machine, and deaths of a worker, after which a request is set aside."""
+TRIES = 5
+"""Errors of the machine after which a request is set aside."""
+
+ALONE, DEATHS = 5, 50
+"""Deaths of workers after which a request is tried alone, and after which it is set aside."""
+
+SOON = 60.0
+"""Seconds at most that a request waits after a death, so that others come first."""
 
 SLOWEST = 3600.0
 """Seconds between two tries at most."""
@@ -47,10 +54,12 @@ class Worker:
     Args:
         service: Where it works.
         lease: Seconds after which it is taken for dead when it says nothing.
+        device: Where it computes.
     """
 
-    def __init__(self, service: Service, *, lease: float = LEASE) -> None:
+    def __init__(self, service: Service, *, lease: float = LEASE, device: str = "cpu") -> None:
         self.service, self.lease, self.id = service, lease, new_worker()
+        self.device = find_device(device)
         self._open: tuple[tuple[str, int], Run] | None = None
         self._finishing = Finishing(service, self._run)
 
@@ -122,18 +131,17 @@ class Worker:
             )
             rows = connection.execute(_of(name, "queued").where(requests.c.not_before <= now())).all()
             for row in [row for row in rows if row.attempts >= DEATHS]:
-                if row.alone:
-                    self._set_aside(connection, row, f"workers died {row.attempts} times while they carried it out")
-                else:
-                    connection.execute(update(requests).where(requests.c.id == row.id).values(alone=True, attempts=0))
+                self._set_aside(connection, row, f"workers died {row.attempts} times while they carried it out")
             rows = [row for row in rows if row.attempts < DEATHS]
-            if not rows or (len(rows) < policy.batch and not rows[0].alone and now() < rows[0].at + policy.within):
+            lone = [row.alone or row.attempts >= ALONE for row in rows]
+            if not rows or (len(rows) < policy.batch and not lone[0] and now() < rows[0].at + policy.within):
                 return []
-            single = next((n for n, row in enumerate(rows) if row.alone), len(rows))
-            rows = rows[: max(1, min(single, policy.batch))]
+            rows = rows[: max(1, min([*lone, True].index(True), policy.batch))]
+            for row in rows:
+                pause = 0.0 if row.attempts < ALONE else now() + min(SOON, 2.0 ** (row.attempts - ALONE))
+                taken = {"batch": self.id, "attempts": row.attempts + 1, "not_before": pause}
+                connection.execute(update(requests).where(requests.c.id == row.id).values(**taken))
             chosen = requests.c.id.in_([row.id for row in rows])
-            taken = {"batch": self.id, "attempts": requests.c.attempts + 1}
-            connection.execute(update(requests).where(chosen).values(**taken))
             return connection.execute(select(requests).where(chosen).order_by(requests.c.received)).all()
 
     def _attempt(self, name: str, policy: Policy, rows: Sequence[Row[Any]]) -> None:
@@ -177,7 +185,7 @@ class Worker:
         model, before = self._run(name)
         both = is_undirected(before.data)
         asked = [Request.merged([self._asked(row)], undirected=both) for row in rows]
-        after = before.forget(asked, policy.method, batch=True, strict=True, purge=True, **policy.how())
+        after = before.forget(asked, policy.method, batch=True, strict=True, **policy.how())
         new = after.receipts[len(before.receipts) :]
         last = next(receipt for receipt in reversed(new) if receipt.kind == "request")
         number = self._next(name)
@@ -200,7 +208,7 @@ class Worker:
             add_version(connection, name, number, find(connection, name).forgot, made)
             receipts = [keep(connection, "receipt", name, number, receipt.to_json()) for receipt in new]
             for row, request in zip(rows, asked, strict=True):
-                queue.move(connection, row, "applied", version=number, batch=f"{number}", reason=None)
+                queue.move(connection, row, "applied", version=number, batch=None, reason=None, not_before=0.0)
                 body = {"model": name, "version": number, "weights": made.weights, "receipts": receipts}
                 self.service.tell(connection, row.id, "request applied", body | {"grade": last.grade})
                 mark_gone(connection, name, request.nodes)
@@ -225,7 +233,7 @@ class Worker:
         key = (name, int(version.number))
         if self._open is None or self._open[0] != key:
             self._open = None
-            self._open = (key, open_version(self.service, model, version))
+            self._open = (key, open_version(self.service, model, version).to(self.device))
         return model, self._open[1]
 
 

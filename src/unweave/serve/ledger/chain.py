@@ -66,7 +66,7 @@ class Verified:
 
     Attributes:
         ledger: Its id.
-        entries: How many there are.
+        entries: How many there are, up to the last one looked at.
         head: Digest of the last.
         first_key: Fingerprint of the key that opened it: who knows that from elsewhere knows whose ledger it is.
         public: The public key that the last entry leaves in force.
@@ -81,13 +81,21 @@ class Verified:
     last: str
 
 
-def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), key: str | None = None) -> Verified:
+def verify(
+    lines: Iterable[Signed],
+    *,
+    checkpoints: Iterable[Checkpoint] = (),
+    key: str | None = None,
+    whole: bool = True,
+) -> Verified:
     """Go through a ledger from its first entry to its last.
 
     Args:
         lines: All entries, in order.
         checkpoints: What was published of it before: each must be on the way.
         key: Fingerprint of the key that must have opened it.
+        whole: Whether all entries must be there. Where not, they may be left out between those that name a key: what
+            follows the last of these is without gaps, and the keys are those that were in force.
 
     Raises:
         LedgerError: Something was changed, left out, swapped, added or rewritten; the message says where.
@@ -95,9 +103,12 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
     wanted: dict[int, list[Checkpoint]] = {}
     for point in checkpoints:
         wanted.setdefault(point.sequence, []).append(point)
-    ledger, previous, public, first, last, count = "", FIRST, "", "", "", 0
+    ledger, previous, public, first, last, count, kind, number = "", FIRST, "", "", "", 0, "", 0
     for count, line in enumerate(lines, start=1):
-        entry, place = line.entry, f"entry {count}"
+        entry = line.entry
+        skipped = not whole and kind in (OPENED, CHANGED) and entry.sequence > number + 1
+        number = entry.sequence if skipped else number + 1
+        place = f"entry {number}"
         if count == 1:
             if entry.kind != OPENED or not isinstance(entry.body.get("public_key"), str):
                 raise LedgerError(f"{place} does not open a ledger; the beginning is missing")
@@ -109,9 +120,9 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
             raise LedgerError(f"{place} opens a ledger once more; it was put together from several")
         if entry.ledger != ledger:
             raise LedgerError(f"{place} is of another ledger ({entry.ledger}, not {ledger})")
-        if entry.sequence != count:
+        if entry.sequence != number:
             raise LedgerError(f"{place} says that it is entry {entry.sequence}: one is missing, doubled or swapped")
-        if entry.previous != previous:
+        if entry.previous != previous and not skipped:
             raise LedgerError(f"{place} does not follow the entry before it, one of which was changed")
         digest = entry.digest
         if entry.signer != fingerprint(public) or not signature_fits(public, ENTRY, digest, line.signature):
@@ -121,14 +132,18 @@ def verify(lines: Iterable[Signed], *, checkpoints: Iterable[Checkpoint] = (), k
         if entry.kind == CHANGED:
             public = str(entry.body.get("public_key"))
             _fingerprint(public, place)
-        for point in wanted.pop(count, []):
+        for point in wanted.pop(number, []):
             _check(point, ledger, digest, public)
-        previous, last = digest, entry.at
+        previous, last, kind = digest, entry.at, entry.kind
     if not count:
         raise LedgerError("there is no entry; a ledger has at least the one that opens it")
     if wanted:
-        raise LedgerError(f"it had {max(wanted)} entries when the checkpoint was made and has {count}: some are gone")
-    return Verified(ledger, count, previous, first, public, last)
+        if not whole:
+            raise LedgerError(
+                f"entry {min(wanted)}, which a checkpoint is of, is not in this part of the ledger; check all of it"
+            )
+        raise LedgerError(f"it had {max(wanted)} entries when the checkpoint was made and has {number}: some are gone")
+    return Verified(ledger, number, previous, first, public, last)
 
 
 def _is_time(at: str) -> bool:

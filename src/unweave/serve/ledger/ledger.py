@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Row, delete, insert, or_, select, update
 
 from unweave._core.document import canonical_json
 from unweave.errors import LedgerError
@@ -245,10 +245,16 @@ def database_of(home: Path, url: str | None = None, *, make: bool = False) -> En
     return engine
 
 
-def lines_of(connection: Connection) -> Iterator[Signed]:
-    """The entries of a ledger, in order, a thousand at a time; each row says what its signed text says."""
+def lines_of(connection: Connection, *, start: int = 1) -> Iterator[Signed]:
+    """The entries of a ledger, in order, a thousand at a time; each row says what its signed text says.
+
+    Args:
+        connection: To read by.
+        start: The first entry; before it come only those that name a key.
+    """
     columns = (entries.c.sequence, entries.c.kind, entries.c.text, entries.c.signature, entries.c.key)
-    query, last = select(*columns).order_by(entries.c.sequence).limit(PAGE), None
+    chosen = or_(entries.c.sequence >= start, entries.c.kind.in_((OPENED, CHANGED)))
+    query, last = select(*columns).where(chosen).order_by(entries.c.sequence).limit(PAGE), None
     while found := connection.execute(query if last is None else query.where(entries.c.sequence > last)).all():
         for row in found:
             entry = Entry.read(row.text)

@@ -1,0 +1,1 @@
+"""The service for people: pages made by the server, without a script."""
