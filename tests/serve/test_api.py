@@ -43,6 +43,9 @@ def test_a_request_is_followed_from_submission_to_evidence(web: Web) -> None:
     assert [each["kind"] for each in done["timeline"]][-1] == "request done"
     assert web.get(f"requests/{said['id']}")["asked"] is None
     paper = web.get(f"requests/{said['id']}/receipts", by="submit")["items"][0]
+    assert "verdict" in paper["receipt"]
+    assert "request" not in paper["receipt"], "a receipt is of a batch, and names nodes of others"
+    paper = web.get(f"requests/{said['id']}/receipts", by="read")["items"][0]
     assert paper["receipt"]["request"]["nodes"] == [3]
     problem(web("GET", f"requests/{said['id']}/audit"), 404)
     evidence = web("GET", f"requests/{said['id']}/evidence", by="operate")
@@ -64,7 +67,7 @@ def test_who_submits_sees_their_own_alone(web: Web) -> None:
     other = web.submit("person-4").json()["id"]
     assert [each["id"] for each in web.get("requests", by="submit")["items"]] == [mine]
     assert [each["id"] for each in web.get("requests", by="read")["items"]] == [other, mine]
-    for path in ("", "/receipts", "/audit"):
+    for path in ("", "/receipts"):
         problem(web("GET", f"requests/{other}{path}", by="submit"), 404)
 
 

@@ -22,6 +22,7 @@ from unweave.client import Client
 from unweave.errors import ServiceError
 from unweave.serve import database, queue
 from unweave.serve.api.app import create_app
+from unweave.serve.leases import holding
 from unweave.serve.policy import Policy
 from unweave.serve.registry import find, find_version, open_version, register, sweep
 from unweave.serve.service import Service
@@ -169,6 +170,8 @@ def _check(service: Service, acknowledged: dict[str, int]) -> None:
     taken = sorted(run.receipts.taken.nodes)
     assert set(acknowledged.values()) <= set(taken)
     assert len(taken) == len(rows)
-    sweep(service, "shop")
+    with holding(service, "shop", "the test", lease=60) as held:
+        assert held
+        sweep(service, "shop", "the test")
     assert [place.name for place in service.folder("shop").iterdir()] == [version.folder]
     assert service.ledger.verify().entries > 6 * len(rows)

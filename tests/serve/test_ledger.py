@@ -4,6 +4,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -372,7 +373,7 @@ def test_a_place_is_taken_once(ledger: Ledger) -> None:
     """The row that says where the chain ends decides, whoever read it before."""
     signed = add(ledger, 1)
     with pytest.raises(LedgerError, match="try again"), ledger.engine.begin() as connection:
-        ledger._add(connection, signed.entry.__class__(**{**vars(signed.entry), "sequence": 9}), None, "")
+        ledger._add(connection, replace(signed.entry, sequence=9), None, "")
     assert ledger.verify().entries == 2
     taken = insert(entries).values(sequence=2, kind="x", text="x", signature="x")
     with pytest.raises(LedgerError, match="does not serve"), database.writing(ledger.engine) as connection:

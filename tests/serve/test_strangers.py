@@ -52,7 +52,7 @@ TABLE = {
     ("POST", f"{REQUEST}/refuse"): Row("operate", {"reason": "x"}),
     ("POST", f"{REQUEST}/retry"): Row("operate"),
     ("GET", f"{REQUEST}/receipts"): Row("read submit"),
-    ("GET", f"{REQUEST}/audit"): Row("read submit"),
+    ("GET", f"{REQUEST}/audit"): Row("read"),
     ("GET", f"{REQUEST}/evidence"): Row("operate"),
     ("GET", f"{V1}/ledger"): Row("read", foreign=200),
     ("GET", f"{V1}/ledger/entries"): Row("read", foreign=403),

@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from unweave.errors import ServiceError
 from unweave.serve import database
+from unweave.serve.ledger.keys import CURRENT
 from unweave.serve.ledger.ledger import DATABASE, KEYS
 from unweave.serve.service import MODELS, Service
 from unweave.serve.tables import versions
@@ -42,11 +43,11 @@ def backup(service: Service, out: str | Path) -> int:
             try:
                 count = _copy(service, beside)
                 break
-            except FileNotFoundError:  # a version was purged meanwhile: the newer state is copied
-                shutil.rmtree(beside / MODELS, ignore_errors=True)
+            except (FileNotFoundError, shutil.Error):  # a version was purged meanwhile: the newer state is copied
+                shutil.rmtree(beside, ignore_errors=True)
+                beside.mkdir(mode=0o700)
         else:
             raise ServiceError(f"versions change faster than they can be copied; stop the workers while {out} is made")
-        shutil.copytree(service.home / KEYS, beside / KEYS)
         beside.rename(out)
     except OSError as error:
         raise ServiceError(f"cannot copy the service to {out}: {error}") from error
@@ -56,7 +57,10 @@ def backup(service: Service, out: str | Path) -> int:
 
 
 def _copy(service: Service, out: Path) -> int:
+    shutil.copytree(service.home / KEYS, out / KEYS)
     folders = _versions(service, out)
+    if (service.home / KEYS / CURRENT).read_bytes() != (out / KEYS / CURRENT).read_bytes():
+        raise FileNotFoundError("the signing key was changed meanwhile")
     for model, folder in folders:
         shutil.copytree(service.folder(model) / folder, out / MODELS / model / folder)
     return len(folders)

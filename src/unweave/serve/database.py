@@ -1,11 +1,13 @@
 """The database of a service: SQLite in one file, or PostgreSQL; its tables, and how they come to be as they are."""
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from alembic import command
 from alembic.config import Config
@@ -29,7 +31,6 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.pool import NullPool
 
 from unweave.errors import LedgerError
 
@@ -96,6 +97,8 @@ REWRITE = (
 )
 """Write the keys that remain anew (SQLite)."""
 
+TURNS: WeakKeyDictionary[Engine, threading.RLock] = WeakKeyDictionary()
+
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one (SQLite)."""
 
@@ -106,8 +109,7 @@ def connect(url: str | URL) -> Engine:
         place = make_url(url)
         if place.drivername in ("postgresql", "postgres"):  # as everybody writes it
             place = place.set(drivername="postgresql+psycopg")
-        pool = {"poolclass": NullPool} if place.get_backend_name() == "sqlite" else {}  # a file is opened fast
-        engine = create_engine(place, hide_parameters=True, **pool)  # a key is no part of an error's text
+        engine = create_engine(place, hide_parameters=True)  # a key is no part of an error's text
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare)
         event.listen(engine, "begin", _begin)
@@ -146,8 +148,12 @@ def _begin(connection: Connection) -> None:
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that is carried out whole or not at all."""
-    with refusing(), engine.begin() as connection:
+    """A transaction that is carried out whole or not at all.
+
+    Threads of one process take turns in order: SQLite has those that wait sleep, and tells none of them when to wake.
+    """
+    turn = TURNS.setdefault(engine, threading.RLock()) if engine.dialect.name == "sqlite" else nullcontext()
+    with refusing(), turn, engine.begin() as connection:
         yield connection
 
 
@@ -209,7 +215,10 @@ def scrub(engine: Engine) -> None:
     if engine.dialect.name != "sqlite":
         with refusing(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text(f"SET lock_timeout = '{BUSY_SECONDS:.0f}s'"))
-            connection.execute(text("VACUUM FULL subject_keys"))
+            try:
+                connection.execute(text("VACUUM FULL subject_keys"))
+            finally:
+                connection.execute(text("RESET lock_timeout"))
         return
     with refusing():
         raw = engine.raw_connection()  # what follows begins its own transactions
@@ -218,7 +227,7 @@ def scrub(engine: Engine) -> None:
         for statement in REWRITE:
             cursor.execute(statement)
         until = time.monotonic() + BUSY_SECONDS
-        cursor.execute("PRAGMA busy_timeout=200")  # it holds writers up while it waits for readers
+        cursor.execute("PRAGMA busy_timeout=20")  # it holds writers up while it waits for readers
         while (busy := cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]) and time.monotonic() < until:
             time.sleep(0.1)
         cursor.execute(f"PRAGMA busy_timeout={round(1000 * BUSY_SECONDS)}")

@@ -1,8 +1,8 @@
 """Evidence for one request, in a file that anybody can check offline: what was done, when, and by which receipts.
 
 It is a plain zip of texts, written in one way only, so that a file of which one byte was changed is not the file that
-its own texts would give. It has the entries of the ledger from the request on, a checkpoint, the receipts, the reports
-of audits, and a signed list of all of them. It has nothing personal.
+its own texts would give. It has the entries of the ledger from the beginning of the request to its end, those that name
+keys, the receipts, the reports of audits, and a signed list of all of them. It has nothing personal.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from typing import Any
 from unweave._core.document import canonical_json, document_digest
 from unweave.errors import LedgerError, ServiceError
 from unweave.serve import database, queue
-from unweave.serve.ledger import Checkpoint, Entry, Signed, Verified, fingerprint, read_checkpoint, verify
-from unweave.serve.ledger.entries import read_canonical
+from unweave.serve.ledger import Checkpoint, Entry, Signed, Verified, fingerprint, verify
+from unweave.serve.ledger.entries import DESTROYED, check_parts, read_canonical
 from unweave.serve.ledger.keys import signature_fits
 from unweave.serve.ledger.ledger import lines_of
 from unweave.serve.papers import read_all
@@ -28,6 +28,9 @@ from unweave.serve.service import Service
 __all__ = ["Evidence", "package", "verify_package"]
 
 PURPOSE = "evidence"
+ORDER = ("received", "screened", "applied", "verified", "audited", "done")
+"""What happens to a request that is carried out, once each."""
+
 README, LEDGER, MANIFEST = "README.txt", "ledger.jsonl", "manifest.json"
 LARGEST = 1 << 30
 """Bytes of a package that is looked at."""
@@ -64,17 +67,17 @@ def package(service: Service, name: str) -> bytes:
         row = queue.one(connection, name)
         if row.state not in ENDED:
             raise ServiceError(f"request {name} {STATES[row.state]}; there is evidence once it has ended")
-    point = service.ledger.checkpoint()
+    point = service.ledger.checkpoint()  # which is signed with the key in force
     with database.reading(service.engine) as connection:
         told = queue.timeline(connection, name)
-        lines = [line for line in lines_of(connection, start=row.received) if line.entry.sequence <= point.sequence]
+        lines = list(lines_of(connection, start=row.received, end=told[-1].sequence, until=point.sequence))
         papers = {
             f"{kind}s/{digest}.json": text
             for kind, digests in _named(told).items()
             for digest, text in read_all(connection, digests).items()
         }
-    files = {LEDGER: "\n".join([*(line.line for line in lines), point.text]) + "\n", **papers}
-    files[README] = _readme(name, told, papers, point)
+    files = {LEDGER: "".join(f"{line.line}\n" for line in lines), **papers}
+    files[README] = _readme(name, told, papers)
     said = {
         "request": name,
         "model": row.model,
@@ -100,39 +103,59 @@ def verify_package(path: str | Path, *, checkpoints: tuple[Checkpoint, ...] = ()
     """
     files = _read(Path(path))
     manifest = _document(files.pop(MANIFEST, ""), MANIFEST)
-    said, signature = manifest.get("evidence"), manifest.get("signature")
-    if not isinstance(said, dict) or not isinstance(signature, str) or LEDGER not in files:
-        raise LedgerError(f"{path} is no evidence: its list of files is missing")
+    try:
+        check_parts(manifest, {"evidence": dict, "signature": str})
+        check_parts(manifest["evidence"], {"request": str, "model": str, "ledger": str, "files": dict, "signer": str})
+    except LedgerError as error:
+        raise LedgerError(f"{path} is no evidence: its list of files is missing") from error
+    said, signature = manifest["evidence"], manifest["signature"]
     if said.get("files") != {name: _sha(text) for name, text in files.items()}:
         raise LedgerError(f"{path}: a file is not the one that was signed, or one is missing or was added")
-    *lines, end = files[LEDGER].removesuffix("\n").split("\n")
-    point, told = read_checkpoint(end), list[Entry]()
-
-    def passed() -> Any:
-        for text in lines:
-            line = Signed.read(text)
-            if line.entry.body.get("request") == said["request"]:
-                told.append(line.entry)
-            yield line
-
-    found = verify(passed(), checkpoints=(*checkpoints, point), key=key, whole=False)
-    fits = said.get("signer") == fingerprint(found.public) and found.ledger == said.get("ledger") == point.ledger
+    lines = [Signed.read(text) for text in files.get(LEDGER, "").removesuffix("\n").split("\n")]
+    found = verify(lines, checkpoints=checkpoints, key=key, whole=False)
+    fits = said["signer"] == fingerprint(found.public) and found.ledger == said["ledger"]
     if not fits or not signature_fits(found.public, PURPOSE, document_digest(said), signature):
         raise LedgerError(f"{path}: the list of its files is not signed with the key of the ledger")
-    if found.entries != point.sequence:
-        raise LedgerError(f"{path}: entries are missing between the request and the checkpoint")
+    entries = [line.entry for line in lines]
+    told = _of(said["request"], entries)
+    _check_story(said, told)
     return _told(said, told, files, found)
+
+
+def _of(request: str, entries: list[Entry]) -> list[Entry]:
+    """The entries that tell of a request, and the one that tells that its key was destroyed."""
+    own = [entry for entry in entries if entry.body.get("request") == request]
+    keys = {entry.sealed["key"] for entry in own if entry.sealed is not None and "key" in entry.sealed}
+    gone = [entry for entry in entries if entry.kind == DESTROYED and entry.body.get("key") in keys]
+    return sorted([*own, *gone], key=lambda entry: entry.sequence)
+
+
+def _check_story(said: Mapping[str, Any], told: list[Entry]) -> None:
+    """A request is received first and ends last, and what must be in between is, once and in order."""
+    kinds = [entry.kind.removeprefix("request ") for entry in told]
+    refused = kinds[-1:] == ["refused"]
+    counted = ("received", "applied", "done", "refused") if refused else (*ORDER, "refused")
+    steps = [kind for kind in kinds if kind in counted]
+    empty = bool(told) and not told[0].body.get("counts")  # earlier requests had taken all of it
+    wanted = ["received", "refused"] if refused else ["received", "done"] if empty else list(ORDER)
+    if steps != wanted or kinds[0] != wanted[0] or kinds[-1] != wanted[-1]:
+        raise LedgerError("the entries do not tell of a request from its beginning to its end")
+    if {entry.body.get("model") for entry in told if entry.kind != DESTROYED} != {said["model"]}:
+        raise LedgerError("the entries are of another model")
+    if told[0].sealed is not None and DESTROYED not in kinds:
+        raise LedgerError("the key of what is personal in the request was not destroyed")
+    applied = next((entry for entry in told if entry.kind == "request applied"), None)
+    if applied is not None and not applied.body.get("receipts"):
+        raise LedgerError("the request was carried out without a receipt")
 
 
 def _told(said: Mapping[str, Any], told: list[Entry], files: Mapping[str, str], found: Verified) -> Evidence:
     """What the entries say, where the documents they name are all there and no others are."""
-    if not told or told[0].kind != "request received" or told[-1].kind not in ("request done", "request refused"):
-        raise LedgerError("the entries do not tell of a request from its beginning to its end")
-    if {entry.body.get("model") for entry in told} != {said["model"]}:
-        raise LedgerError("the entries are of another model")
     named = {f"{kind}s/{digest}.json": digest for kind, digests in _named(told).items() for digest in digests}
     if set(named) != set(files) - {README, LEDGER} or any(_sha(files[name]) != named[name] for name in named):
         raise LedgerError("the receipts and reports are not those that the ledger names")
+    if files.get(README) != _readme(str(said["request"]), told, {name: files[name] for name in named}):
+        raise LedgerError(f"{README} does not say what the entries say")
     verdicts = tuple(str(_document(files[name], name).get("verdict")) for name in named if name.startswith("receipts/"))
     last = told[-1]
     outcome = last.body.get("outcome") or f"refused: {last.body.get('reason')}"
@@ -146,7 +169,7 @@ def _named(told: list[Entry]) -> dict[str, list[str]]:
     return {"receipt": list(dict.fromkeys(receipts)), "audit": list(dict.fromkeys(audits))}
 
 
-def _readme(name: str, told: list[Entry], papers: Mapping[str, str], point: Checkpoint) -> str:
+def _readme(name: str, told: list[Entry], papers: Mapping[str, str]) -> str:
     happened = "\n".join(f"  {entry.at[:19].replace('T', ' ')} UTC  {entry.kind}" for entry in told)
     verdicts = [
         f"  {document['verdict']}"
@@ -169,7 +192,7 @@ def _readme(name: str, told: list[Entry], papers: Mapping[str, str], point: Chec
             "",
             "Check it, offline:  unweave ledger verify evidence.zip",
             "A checkpoint of the ledger that was published elsewhere (--checkpoint) shows that nothing was rewritten.",
-            f"The ledger is {point.ledger}; at entry {point.sequence} its digest is {point.digest}.",
+            f"The ledger is {told[0].ledger}; the request is in its entries {told[0].sequence} to {told[-1].sequence}.",
             "",
             "No file in here names anybody. The receipts have numbers of nodes; which person had which number is no",
             "longer known to the service.",

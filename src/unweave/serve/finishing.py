@@ -1,7 +1,7 @@
 """What follows once a version is current: check it, audit it, purge what it supersedes, and forget who asked."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select
@@ -22,6 +22,9 @@ __all__ = ["Finishing"]
 
 LOG = logging.getLogger("unweave.serve")
 
+FEW = 5
+"""Requests that are moved in one transaction."""
+
 PAUSE = 60.0
 """Seconds after which a version that did not pass its check is checked again."""
 
@@ -32,10 +35,13 @@ class Finishing:
     Args:
         service: Where.
         opened: Gives a model and one of its versions by number.
+        worker: The id of who does it, and holds the model.
     """
 
-    def __init__(self, service: Service, opened: Callable[[str, int | None], tuple[Row[Any], Run]]) -> None:
-        self.service, self.opened = service, opened
+    def __init__(
+        self, service: Service, opened: Callable[[str, int | None], tuple[Row[Any], Run]], worker: str
+    ) -> None:
+        self.service, self.opened, self.worker = service, opened, worker
         self._scrubbed = -1
 
     def finish(self, name: str, policy: Policy) -> bool:
@@ -46,6 +52,12 @@ class Finishing:
                 step(name, policy, number, rows)
                 busy = True
         return busy
+
+    def pending(self, name: str) -> bool:
+        """Whether a version of a model was not checked to the end."""
+        unchecked = requests.c.model == name, requests.c.state.in_(("applied", "verified", "audited"))
+        with database.reading(self.service.engine) as connection:
+            return connection.execute(select(requests.c.id).where(*unchecked).limit(1)).first() is not None
 
     def _in(self, name: str, state: str) -> dict[int, list[Row[Any]]]:
         """Requests in a state, by the version that carried them out."""
@@ -87,12 +99,10 @@ class Finishing:
                 doubt = None if found.verdict == "gone" else f"the audit says: {found.sentence}"
             except UnweaveError as error:
                 said, doubt = {"outcome": f"not possible: {error}"}, f"no audit was possible: {error}"
-        with database.writing(self.service.engine) as connection:
-            if text is not None:
+        if text is not None:
+            with database.writing(self.service.engine) as connection:
                 said["report"] = keep(connection, "audit", name, number, text)
-            for row in rows:
-                queue.move(connection, row, "audited", reason=doubt)
-                self.service.tell(connection, row.id, "request audited", {"model": name, "version": number, **said})
+        self._move(rows, "audited", "request audited", {"model": name, "version": number, **said}, reason=doubt)
 
     def _before(self, name: str, number: int) -> Run:
         """The version that another one was made from; it is purged only after the audit."""
@@ -107,18 +117,20 @@ class Finishing:
 
     def _erase(self, name: str, policy: Policy, number: int, rows: Sequence[Row[Any]]) -> None:
         """Purge what still remembers, then destroy the keys of what is personal."""
-        purge_versions(self.service, name, policy.keep)
-        with database.writing(self.service.engine) as connection:
-            for row in rows:
-                queue.move(connection, row, "erased", key=None)
-                if row.key is not None:
-                    self.service.forget_who(connection, row.id, row.key)
+        purge_versions(self.service, name, policy.keep, self.worker)
+        for some in _few(rows):
+            with database.writing(self.service.engine) as connection:
+                for row in some:
+                    queue.move(connection, row, "erased", key=None)
+                    if row.key is not None:
+                        self.service.forget_who(connection, row.id, row.key)
 
     def _move(self, rows: Sequence[Row[Any]], state: str, kind: str, body: dict[str, Any], **values: Any) -> None:
-        with database.writing(self.service.engine) as connection:
-            for row in rows:
-                queue.move(connection, row, state, **values)
-                self.service.tell(connection, row.id, kind, body)
+        for some in _few(rows):
+            with database.writing(self.service.engine) as connection:
+                for row in some:
+                    queue.move(connection, row, state, **values)
+                    self.service.tell(connection, row.id, kind, body)
 
     def scrub(self) -> bool:
         """Leave no bytes of destroyed keys behind, and call the requests done that waited for it."""
@@ -142,3 +154,9 @@ class Finishing:
                 body = {"model": row.model, "version": row.version, "outcome": "forgotten"}
                 self.service.tell(connection, row.id, "request done", body)
         return bool(rows)
+
+
+def _few(rows: Sequence[Row[Any]]) -> Iterator[Sequence[Row[Any]]]:
+    """A few at a time, so that nobody waits long to write."""
+    for start in range(0, len(rows), FEW):
+        yield rows[start : start + FEW]

@@ -53,11 +53,11 @@ def add_hook(service: Service, model: str, url: str) -> tuple[str, str]:
 def remove_hook(service: Service, model: str, name: str) -> None:
     """Tell it no more."""
     with database.writing(service.engine) as connection:
+        service.ledger.append(connection, "hook removed", {"model": model, "hook": name})  # in turn with all others
         connection.execute(delete(deliveries).where(deliveries.c.hook == name))
         gone = connection.execute(delete(hooks).where(hooks.c.id == name, hooks.c.model == model))
         if gone.rowcount != 1:
             raise ServiceError(f"{model} has no hook {name!r}", status=404)
-        service.ledger.append(connection, "hook removed", {"model": model, "hook": name})
 
 
 def hooks_of(connection: Connection, model: str) -> list[Row[Any]]:

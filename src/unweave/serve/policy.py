@@ -56,7 +56,9 @@ class Policy:
 
     def _wrong(self) -> list[str]:
         share = self.at_least is None or (_number(self.at_least) and 0 <= self.at_least <= 1)
-        budget = self.budget is None or (isinstance(self.budget, str) and re.fullmatch(r"\d+(\.\d+)?%?", self.budget))
+        budget = self.budget is None or (
+            isinstance(self.budget, str) and re.fullmatch(r"[0-9]+(\.[0-9]+)?%?", self.budget)
+        )
         checks = {
             "method": self.method in METHODS,
             "budget": bool(budget) and (self.budget is None or self.method == "auto"),
@@ -122,7 +124,7 @@ def seconds(time: Any) -> float:
     """A time as seconds: a number, or a text such as ``"90s"``, ``"15m"``, ``"24h"``, ``"30d"``."""
     if _number(time):
         return float(time)
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", time) if isinstance(time, str) else None
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", time) if isinstance(time, str) else None
     if found is None:
         raise ServiceError(f"a time is a number of seconds or like 90s, 15m, 24h, 30d; got {time!r}", status=422)
     return float(found[1]) * UNITS[found[2]]

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 from torch import Tensor
 
 from unweave._core.document import canonical_json
 from unweave.datasets.own import read_graph
-from unweave.errors import ServiceError
+from unweave.errors import ServiceError, UnweaveError
+from unweave.request import Request
 from unweave.run.factory import made_by
 from unweave.run.run import Run
 from unweave.serve import database
 from unweave.serve.policy import Policy
-from unweave.serve.service import Service, iso, now
-from unweave.serve.subjects import enrol
+from unweave.serve.service import MODELS, Service, iso, now
+from unweave.serve.subjects import check_ids, enrol
 from unweave.serve.tables import models, versions
 
 __all__ = [
@@ -36,12 +37,18 @@ __all__ = [
     "purge_versions",
     "register",
     "set_policy",
+    "superseded",
     "sweep",
+    "sweep_unregistered",
     "weights_file",
     "write_version",
 ]
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+GONE = "gone-"
+"""What the name of a folder begins with that is being deleted."""
+
+HOUR = 3600.0
 RUN, GRAPH, WEIGHTS = "run", "graph.safetensors", "weights.safetensors"
 
 
@@ -96,6 +103,7 @@ def register(
     nodes, features = int(found.data.num_nodes), found.data.num_features
     if not ids:
         raise ServiceError("a model needs ids, or nobody could ask for anything", status=422)
+    check_ids(ids)
     if strange := sorted(key for key, node in ids.items() if not 0 <= node < nodes):
         raise ServiceError(f"the graph has {nodes} nodes; {len(strange)} ids name others", status=422, unknown=strange)
     if columns and (len(columns) != features or len(set(columns)) != features):
@@ -111,7 +119,7 @@ def register(
             at = iso(now())
             row = {"name": name, "current": 1, "forgot": 0, "policy": policy.text, "at": at, "factory": factory}
             connection.execute(insert(models).values(**row, columns=canonical_json(list(columns))))
-            add_version(connection, name, 1, 0, made)
+            add_version(service, connection, name, 1, 0, made)
             enrol(service, connection, name, ids)
             body = {"model": name, "version": 1, "weights": made.weights, "policy": json.loads(policy.text)}
             service.ledger.append(connection, "model registered", body | {"subjects": len(ids)})
@@ -138,6 +146,11 @@ def _check_policy(run: Run, policy: Policy) -> None:
         )
     if policy.audit != "off" or policy.method in ("retrain", "replay", "retrace"):
         run.training.require("this policy")
+    try:
+        some = Request(nodes=run.data.train_mask.nonzero().flatten().tolist()[:1])
+        run.preview(some, policy.method, allow_class_loss=True, strict=True, **policy.how())
+    except UnweaveError as error:
+        raise ServiceError(f"under this policy no request could be carried out: {error}", status=422) from error
 
 
 def write_version(service: Service, name: str, number: int, run: Run, facts: Mapping[str, Any]) -> Written:
@@ -151,8 +164,10 @@ def write_version(service: Service, name: str, number: int, run: Run, facts: Map
     return Written(folder, _sha(place / RUN / WEIGHTS), facts)
 
 
-def add_version(connection: Connection, name: str, number: int, forgot: int, made: Written) -> None:
-    """A row for a version that was written."""
+def add_version(service: Service, connection: Connection, name: str, number: int, forgot: int, made: Written) -> None:
+    """A row for a version that was written, and is there still."""
+    if not (service.folder(name) / made.folder / RUN / WEIGHTS).is_file():
+        raise ServiceError(f"the files of version {number} of {name} are gone; it is made again")
     row = {"model": name, "number": number, "folder": made.folder, "weights": made.weights, "forgot": forgot}
     connection.execute(
         insert(versions).values(**row, facts=canonical_json(dict(made.facts)), at=iso(now()), purged=False)
@@ -236,10 +251,13 @@ def go_back(service: Service, name: str, number: int) -> None:
             service.ledger.append(connection, "current moved", {"model": name, "version": number})
 
 
-def purge_versions(service: Service, name: str, keep: int) -> list[int]:
-    """Delete the files of versions that remember what was deleted, but for the newest ``keep`` of them; their numbers.
+def purge_versions(service: Service, name: str, keep: int, worker: str) -> None:
+    """Delete the files of versions that remember what was deleted, but for the newest ``keep`` of them.
 
     Rows go first: a version whose files are half gone is never opened.
+
+    Raises:
+        ServiceError: Files are still there.
     """
     with database.writing(service.engine) as connection:
         model = find(connection, name)
@@ -252,23 +270,62 @@ def purge_versions(service: Service, name: str, keep: int) -> list[int]:
             chosen = versions.c.model == name, versions.c.number.in_(numbers)
             connection.execute(update(versions).where(*chosen).values(purged=True))
             service.ledger.append(connection, "versions purged", {"model": name, "versions": numbers})
-    sweep(service, name)
-    return numbers
+    sweep(service, name, worker)
 
 
-def sweep(service: Service, name: str) -> None:
+def superseded(connection: Connection) -> list[str]:
+    """Models that have more versions that remember than their policies keep."""
+    old = versions.c.purged.is_(False), versions.c.forgot < models.c.forgot, versions.c.number != models.c.current
+    query = select(models.c.name, models.c.policy, func.count()).join(versions, versions.c.model == models.c.name)
+    found = connection.execute(query.where(*old).group_by(models.c.name, models.c.policy))
+    return [name for name, policy, count in found if count > Policy.read(policy).keep]
+
+
+def sweep(service: Service, name: str, worker: str) -> None:
     """Delete folders that no row names, or whose version was purged: of purges and of workers that were killed.
 
-    Only who holds the model calls it.
+    Raises:
+        ServiceError: The worker does not hold the model, so that a folder may be another one's; or files are still
+            there.
     """
-    with database.reading(service.engine) as connection:
-        rows = connection.execute(
-            select(versions.c.folder).where(versions.c.model == name, versions.c.purged.is_(False))
-        ).all()
-    kept = {row.folder for row in rows}
     folder = service.folder(name)
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    with database.writing(service.engine) as connection:
+        held = connection.execute(
+            update(models).where(models.c.name == name, models.c.worker == worker).values(worker=worker)
+        )
+        if held.rowcount != 1:
+            raise ServiceError(f"{name} is held by another worker")
+        kept = set(
+            connection.scalars(select(versions.c.folder).where(versions.c.model == name, versions.c.purged.is_(False)))
+        )
+        gone = [_put_away(place) for place in there if place.name not in kept]  # while nobody else can take the model
+    for place in gone:
+        shutil.rmtree(place, ignore_errors=True)
+    if left := [place.name for place in gone if place.exists()]:
+        raise ServiceError(
+            f"{len(left)} folders of {name} cannot be deleted, e.g. {left[0]}; look at their permissions"
+        )
+
+
+def _put_away(place: Path) -> Path:
+    """Rename a folder that is to go, in one step."""
+    if place.name.startswith(GONE):
+        return place
+    away = place.with_name(f"{GONE}{place.name}")
+    try:
+        return place.rename(away)
+    except OSError as error:
+        raise ServiceError(f"cannot delete {place.name}: {error}") from error
+
+
+def sweep_unregistered(service: Service) -> None:
+    """Delete what a registration left that was killed an hour ago or earlier."""
+    with database.reading(service.engine) as connection:
+        known = set(connection.scalars(select(models.c.name)))
+    folder = service.home / MODELS
     for place in folder.iterdir() if folder.is_dir() else ():
-        if place.name not in kept:
+        if place.name not in known and place.stat().st_mtime < now() - HOUR:
             shutil.rmtree(place, ignore_errors=True)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import uvicorn
 
+from unweave._core.cost import find_device
 from unweave.errors import UnweaveError
 from unweave.serve.api.app import create_app
-from unweave.serve.hooks import Deliverer
+from unweave.serve.hooks import TIMEOUT, Deliverer
+from unweave.serve.registry import sweep_unregistered
 from unweave.serve.service import Service
 from unweave.serve.settings import Settings
 from unweave.serve.worker import Worker
@@ -63,6 +65,8 @@ def serve(settings: Settings, service: Service, ready: Callable[[str], None]) ->
         service: Which.
         ready: Called with the address once it answers.
     """
+    find_device(settings.device)
+    sweep_unregistered(service)
     config = uvicorn.Config(
         create_app(service, settings),
         host=settings.host,
@@ -135,12 +139,18 @@ def work(settings: Settings, *, child: bool = False) -> None:
     if service is None:
         return
     deliverer = threading.Thread(target=Deliverer(service).work, args=(stop,), daemon=True)
-    deliverer.start()
-    LOG.info("a worker begins")
     try:
-        Worker(service, device=settings.device).work(stop)
+        worker = Worker(service, device=settings.device)
+        deliverer.start()
+        LOG.info("a worker begins")
+        worker.work(stop)
+    except Exception:
+        LOG.exception("a worker fails")
+        raise
     finally:
-        deliverer.join()
+        stop.set()
+        if deliverer.ident is not None:
+            deliverer.join(TIMEOUT)
         service.close()
         LOG.info("a worker ends")
 

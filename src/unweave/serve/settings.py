@@ -106,7 +106,7 @@ class Settings:
         variables = os.environ if environment is None else environment
         found |= {key[len(PREFIX) :].lower(): value for key, value in variables.items() if key.startswith(PREFIX)}
         found |= {key: value for key, value in given.items() if value is not None}
-        known = {field.name: str(field.type) for field in fields(cls)}
+        known = {field.name: getattr(field.type, "__name__", str(field.type)) for field in fields(cls)}
         if strange := sorted(set(found) - set(known)):
             raise ServiceError(f"there is no setting {strange[0]!r}; there are {', '.join(known)}", status=422)
         return cls(**{key: _as(value, known[key], key) for key, value in found.items()})

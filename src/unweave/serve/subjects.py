@@ -1,6 +1,7 @@
 """People by their owner's ids: which node each is, kept as digests that name nobody without the service's secret."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,13 @@ from unweave.errors import ServiceError
 from unweave.serve.service import Service
 from unweave.serve.tables import subjects
 
-__all__ = ["Asked", "Resolved", "enrol", "mark_gone", "read_ids", "resolve"]
+__all__ = ["Asked", "Resolved", "check_ids", "enrol", "mark_gone", "read_ids", "resolve"]
 
 KEYS = ("subjects", "edges", "features", "labels", "note")
 LONGEST, MOST, NOTE = 255, 10_000, 2_000
 """Characters of an id, things that one request names, and characters of its note."""
 
+NUMBER = re.compile("[0-9]{1,18}")
 AT_ONCE = 500
 
 
@@ -139,7 +141,12 @@ def read_ids(path: str | Path) -> dict[str, int]:
     ids: dict[str, int] = {}
     for number, row in enumerate(found, start=2):
         values = list(row.values())
-        if len(values) != 2 or not isinstance(values[1], str) or not values[1].strip().isdecimal() or values[0] in ids:
+        if (
+            len(values) != 2
+            or not isinstance(values[1], str)
+            or not NUMBER.fullmatch(values[1].strip())
+            or values[0] in ids
+        ):
             raise ServiceError(
                 f"{path}, line {number}: an id that was not there before, and the number of its node", status=422
             )
@@ -147,10 +154,22 @@ def read_ids(path: str | Path) -> dict[str, int]:
     return ids
 
 
-def enrol(service: Service, connection: Connection, model: str, ids: Mapping[str, int]) -> None:
-    """Remember who is which node; the ids themselves are not kept."""
+def check_ids(ids: Mapping[Any, Any]) -> None:
+    """Refuse a table of ids that is none.
+
+    Raises:
+        ServiceError: An id is no text, or names no node, or a node has two.
+    """
+    for key, node in ids.items():
+        _id(key, "ids")
+        if type(node) is not int:
+            raise ServiceError(f"an id names a node by its number, got {node!r}", status=422)
     if len(set(ids.values())) != len(ids):
         raise ServiceError("two ids name the same node; a node has one id", status=422)
+
+
+def enrol(service: Service, connection: Connection, model: str, ids: Mapping[str, int]) -> None:
+    """Remember who is which node; the ids themselves are not kept."""
     rows = [{"model": model, "digest": _digest(service, model, key), "node": node} for key, node in ids.items()]
     for start in range(0, len(rows), AT_ONCE):
         connection.execute(insert(subjects), rows[start : start + AT_ONCE])
@@ -227,7 +246,7 @@ def _ids(given: Any, what: str) -> tuple[str, ...]:
 
 
 def _id(key: Any, what: str) -> str:
-    if not isinstance(key, str) or not 0 < len(key) <= LONGEST or not key.isprintable():
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST or not key.isprintable():  # a surrogate is not
         raise _wrong(f"{what}: an id is a text of 1 to {LONGEST} printable characters")
     return key
 

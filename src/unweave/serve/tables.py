@@ -43,6 +43,7 @@ subjects = Table(
     Column("digest", String(64), primary_key=True),
     Column("node", Integer),
     ForeignKeyConstraint(["model"], ["models.name"]),
+    Index("subjects_by_node", "model", "node"),
 )
 """Who is which node: a keyed digest of the owner's id, and no node once that was deleted."""
 

@@ -13,7 +13,18 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, select, update
 
 from unweave._core.cost import find_device
-from unweave.errors import ClassLossError, RequestError, ServiceError, UnweaveError
+from unweave.errors import (
+    ClassLossError,
+    DataError,
+    EmptyRequestError,
+    LedgerError,
+    MethodError,
+    RequestError,
+    RunError,
+    ServiceError,
+    SolverError,
+    UnweaveError,
+)
 from unweave.graph.index import is_undirected
 from unweave.request import Request
 from unweave.run.run import Run
@@ -23,7 +34,16 @@ from unweave.serve.hooks import announce
 from unweave.serve.leases import LEASE, holding, new_worker
 from unweave.serve.papers import keep
 from unweave.serve.policy import Policy
-from unweave.serve.registry import add_version, find, find_version, open_version, sweep, write_version
+from unweave.serve.registry import (
+    add_version,
+    find,
+    find_version,
+    open_version,
+    purge_versions,
+    superseded,
+    sweep,
+    write_version,
+)
 from unweave.serve.service import Service, now
 from unweave.serve.subjects import mark_gone
 from unweave.serve.tables import models, requests, versions
@@ -61,7 +81,8 @@ class Worker:
         self.service, self.lease, self.id = service, lease, new_worker()
         self.device = find_device(device)
         self._open: tuple[tuple[str, int], Run] | None = None
-        self._finishing = Finishing(service, self._run)
+        self._failed: dict[str, tuple[int, float]] = {}
+        self._finishing = Finishing(service, self._run, self.id)
 
     def work(self, stop: threading.Event, *, every: float = 1.0) -> None:
         """Work until told to stop; what is being done then is finished first."""
@@ -80,24 +101,35 @@ class Worker:
         for name in self._due():
             if stop is not None and stop.is_set():
                 break
-            with holding(self.service, name, self.id, lease=self.lease) as held:
-                busy |= held and self._work_on(name)
+            try:
+                with holding(self.service, name, self.id, lease=self.lease) as held:
+                    busy |= held and self._work_on(name)
+                self._failed.pop(name, None)
+            except Exception as error:  # of one model: others must not wait for it
+                count = self._failed.get(name, (0, 0.0))[0] + 1
+                self._failed[name] = (count, now() + min(SLOWEST, 2.0 ** min(count, 30)))
+                self._open = None
+                LOG.exception("work on a model failed", extra={"facts": {"model": name, "why": type(error).__name__}})
         return self._finishing.scrub() or busy
 
     def _due(self) -> list[str]:
-        """Models that have something to do, whoever waited longest first."""
+        """Models that have something to do, whoever waited longest first, but for those that failed a while ago."""
         with database.reading(self.service.engine) as connection:
             query = select(requests.c.model).where(requests.c.state.in_(WORK), requests.c.not_before <= now())
-            found = connection.execute(query.group_by(requests.c.model).order_by(func.min(requests.c.received)))
-            return [row.model for row in found]
+            found = connection.scalars(query.group_by(requests.c.model).order_by(func.min(requests.c.received))).all()
+            names = dict.fromkeys([*found, *superseded(connection)])
+        return [name for name in names if self._failed.get(name, (0, 0.0))[1] <= now()]
 
     def _work_on(self, name: str) -> bool:
-        sweep(self.service, name)
+        sweep(self.service, name, self.id)
         with database.reading(self.service.engine) as connection:
             policy = Policy.read(find(connection, name).policy)
         busy = self._finishing.finish(name, policy)
+        checked = not self._finishing.pending(name)  # on what is not, nothing is built, and what it needs stays
+        if checked:
+            purge_versions(self.service, name, policy.keep, self.id)
         busy |= self._screen(name, policy)
-        batch = self._batch(name, policy)
+        batch = self._batch(name, policy) if checked else []
         if batch:
             self._attempt(name, policy, batch)
             self._finishing.finish(name, policy)
@@ -109,27 +141,35 @@ class Worker:
             rows = connection.execute(_of(name, "received").limit(policy.batch)).all()
         for row in rows:
             body: dict[str, Any] = {"model": name, "flagged": False, "statement": "not asked for by the policy"}
-            if policy.screen:
-                body |= self._look(name, row)
+            try:
+                body |= self._look(name, row) if policy.screen else {}
+            except RequestError as error:
+                with database.writing(self.service.engine) as connection:
+                    queue.end(self.service, connection, row, str(error), "the worker")
+                continue
             with database.writing(self.service.engine) as connection:
                 queue.move(connection, row, "waiting" if body["flagged"] else "queued")
                 self.service.tell(connection, row.id, "request screened", body)
         return bool(rows)
 
     def _look(self, name: str, row: Row[Any]) -> dict[str, Any]:
+        """Screen what would be carried out; what cannot be screened waits for somebody to look at it."""
+        run = self._run(name)[1]
         try:
-            found = self._run(name)[1].screen(self._asked(row))
-        except UnweaveError as error:  # what is wrong with the request is told when it is carried out
-            return {"statement": f"not possible: {error}"}
+            found = run.screen(self._asked(row, run))
+        except EmptyRequestError:  # earlier requests took all of it
+            return {"statement": "there is nothing left of it"}
+        except (DataError, MethodError, SolverError) as error:
+            return {"flagged": True, "statement": f"it cannot be screened: {error}"}
         return {"flagged": found.flagged, "statement": found.statement}
 
     def _batch(self, name: str, policy: Policy) -> Sequence[Row[Any]]:
         """Take what is due to be carried out as one, in order; a death while it is done is counted beforehand."""
         with database.writing(self.service.engine) as connection:
-            connection.execute(  # of a worker that was killed
-                update(requests).where(requests.c.model == name, requests.c.state == "queued").values(batch=None)
-            )
-            rows = connection.execute(_of(name, "queued").where(requests.c.not_before <= now())).all()
+            left = requests.c.model == name, requests.c.state == "queued", requests.c.batch.is_not(None)
+            connection.execute(update(requests).where(*left).values(batch=None))  # of a worker that was killed
+            waits = _of(name, "queued").where(requests.c.not_before <= now())
+            rows = connection.execute(waits.limit(policy.batch)).all()
             for row in [row for row in rows if row.attempts >= DEATHS]:
                 self._set_aside(connection, row, f"workers died {row.attempts} times while they carried it out")
             rows = [row for row in rows if row.attempts < DEATHS]
@@ -148,9 +188,10 @@ class Worker:
         """Carry a batch out; what cannot be is tried alone, and then refused or set aside with the reason."""
         try:
             self._carry_out(name, policy, rows)
-        except ServiceError as error:  # somebody else was faster, or files are damaged
-            self._later(rows, str(error), given_up=False)
-        except (RequestError, UnweaveError) as error:
+        except (ServiceError, LedgerError, RunError) as error:  # somebody was faster, or database or files do not serve
+            LOG.warning("a batch is tried again", extra={"facts": {"model": name, "why": str(error)}})
+            self._later(rows, str(error), given_up=None)
+        except UnweaveError as error:
             refused = isinstance(error, RequestError) and not isinstance(error, ClassLossError)
             with database.writing(self.service.engine) as connection:
                 for row in rows:
@@ -165,7 +206,8 @@ class Worker:
             LOG.exception("a batch failed", extra={"facts": {"model": name, "requests": len(rows)}})
             self._later(rows, f"{type(error).__name__}: {error}", given_up=rows[0].attempts >= TRIES)
 
-    def _later(self, rows: Sequence[Row[Any]], why: str, *, given_up: bool) -> None:
+    def _later(self, rows: Sequence[Row[Any]], why: str, *, given_up: bool | None) -> None:
+        """Try again in a while; ``given_up`` says whether it was tried too often, ``None`` that this does not count."""
         with database.writing(self.service.engine) as connection:
             for row in rows:
                 if given_up and len(rows) == 1:
@@ -174,6 +216,7 @@ class Worker:
                 pause = min(SLOWEST, 2.0 ** min(row.attempts, 30))
                 values: dict[str, Any] = {"not_before": now() + pause, "batch": None}
                 values |= {"alone": True, "attempts": 0} if given_up else {}
+                values |= {"attempts": row.attempts - 1} if given_up is None else {}
                 still = requests.c.id == row.id, requests.c.state == row.state
                 connection.execute(update(requests).where(*still).values(**values))
 
@@ -183,8 +226,7 @@ class Worker:
 
     def _carry_out(self, name: str, policy: Policy, rows: Sequence[Row[Any]]) -> None:
         model, before = self._run(name)
-        both = is_undirected(before.data)
-        asked = [Request.merged([self._asked(row)], undirected=both) for row in rows]
+        asked = [self._asked(row, before) for row in rows]
         after = before.forget(asked, policy.method, batch=True, strict=True, **policy.how())
         new = after.receipts[len(before.receipts) :]
         last = next(receipt for receipt in reversed(new) if receipt.kind == "request")
@@ -205,25 +247,25 @@ class Worker:
             )
             if moved.rowcount != 1:
                 raise ServiceError(f"{name} is no longer held, or was moved by somebody else; it is done again")
-            add_version(connection, name, number, find(connection, name).forgot, made)
+            add_version(self.service, connection, name, number, find(connection, name).forgot, made)
             receipts = [keep(connection, "receipt", name, number, receipt.to_json()) for receipt in new]
-            for row, request in zip(rows, asked, strict=True):
+            for row in rows:
                 queue.move(connection, row, "applied", version=number, batch=None, reason=None, not_before=0.0)
                 body = {"model": name, "version": number, "weights": made.weights, "receipts": receipts}
                 self.service.tell(connection, row.id, "request applied", body | {"grade": last.grade})
-                mark_gone(connection, name, request.nodes)
+            mark_gone(connection, name, {node for request in asked for node in request.nodes})
             announce(connection, name, number, made.weights)
 
     def _next(self, name: str) -> int:
         with database.reading(self.service.engine) as connection:
             return int(connection.scalar(select(func.max(versions.c.number)).where(versions.c.model == name))) + 1
 
-    def _asked(self, row: Row[Any]) -> Request:
+    def _asked(self, row: Row[Any], run: Run) -> Request:
         with database.reading(self.service.engine) as connection:
             found = queue.personal_of(self.service, connection, row)
         if found is None:
             raise ServiceError(f"what request {row.id} asks for is gone")
-        return Request.from_dict(found["content"])
+        return Request.merged([Request.from_dict(found["content"])], undirected=is_undirected(run.data))
 
     def _run(self, name: str, number: int | None = None) -> tuple[Row[Any], Run]:
         """A model and one of its versions, by default the current one, which is kept open."""

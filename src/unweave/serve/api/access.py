@@ -5,11 +5,13 @@ from typing import Annotated
 from anyio.to_thread import run_sync
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPBearer
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unweave.errors import ServiceError
 from unweave.serve.api.limits import Buckets, address
 from unweave.serve.api.problems import problem
+from unweave.serve.page.session import cookie_of
 from unweave.serve.service import Service
 from unweave.serve.settings import Settings
 from unweave.serve.tokens import Bearer, bearer_of
@@ -36,7 +38,7 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, *, service: Service, settings: Settings) -> None:
-        self.app, self.service = app, service
+        self.app, self.service, self.settings = app, service, settings
         self.buckets = Buckets(settings.rate, settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,7 +49,7 @@ class Gate:
         token = _token(scope)
         bearer = None if token is None else await run_sync(bearer_of, self.service, token)
         scope[BEARER] = bearer
-        wait = self.buckets.take(address(scope) if bearer is None else bearer.id)
+        wait = self.buckets.take(await self._sender(scope, bearer))
         if wait:
             refusal = problem(429, "too many requests; send fewer", headers={"Retry-After": str(wait)})
         elif bearer is None and scope["path"].startswith(f"{V1}/") and scope["path"] != OPENAPI:
@@ -56,6 +58,13 @@ class Gate:
             await self.app(scope, receive, send)
             return
         await refusal(scope, receive, send)
+
+    async def _sender(self, scope: Scope, bearer: Bearer | None) -> str:
+        """Whose bucket it is: that of a token, be it in the cookie of a page, or of an address."""
+        if bearer is None and not scope["path"].startswith(f"{V1}/"):
+            held = HTTPConnection(scope).cookies.get(cookie_of(self.settings), "")[:LONGEST]
+            bearer = await run_sync(bearer_of, self.service, held) if held else None
+        return f"address {address(scope)}" if bearer is None else bearer.id
 
 
 NOBODY = "send a token that serves: Authorization: Bearer …"

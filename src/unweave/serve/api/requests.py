@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from unweave.errors import ServiceError
 from unweave.serve import database, queue
-from unweave.serve.api.access import V1, Here, Needs, Operator, reach
+from unweave.serve.api.access import V1, Here, Needs, Operator, Reader, reach
 from unweave.serve.api.answers import Paper, Papers, RequestAnswer, Requests, Submitted, Told, Whole
 from unweave.serve.api.documents import Asking, Key, Listing, ModelName, Reason
 from unweave.serve.api.problems import responses
@@ -30,6 +30,8 @@ Submitter = Annotated[Bearer, Depends(Needs("submit"))]
 Onlooker = Annotated[Bearer, Depends(Needs("read", "submit"))]
 Idempotency = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern="^[ -~]+$")]
 ZIP = "application/zip"
+PUBLIC = ("kind", "status", "verdict", "grade", "method")
+"""What anybody may see of a receipt."""
 
 
 @router.post("/models/{model}/requests", status_code=202, responses={200: {"model": Submitted}})
@@ -112,12 +114,14 @@ def list_receipts(service: Here, bearer: Onlooker, request: Key) -> Papers:
     with database.reading(service.engine) as connection:
         _visible(connection, bearer, request)
         digests = _named(connection, request, "request applied", "receipts") or []
-        found = read_all(connection, digests)
-    return Papers(items=[Paper(digest=digest, receipt=json.loads(text)) for digest, text in found.items()])
+        found = {digest: json.loads(text) for digest, text in read_all(connection, digests).items()}
+    if not bearer.may("read"):  # a receipt is of a batch, and has numbers of others in it
+        found = {digest: {key: receipt[key] for key in PUBLIC if key in receipt} for digest, receipt in found.items()}
+    return Papers(items=[Paper(digest=digest, receipt=receipt) for digest, receipt in found.items()])
 
 
 @router.get("/requests/{request}/audit")
-def show_audit(service: Here, bearer: Onlooker, request: Key) -> dict[str, Any]:
+def show_audit(service: Here, bearer: Reader, request: Key) -> dict[str, Any]:
     """The report of the audit of the version that a request led to."""
     with database.reading(service.engine) as connection:
         _visible(connection, bearer, request)
@@ -136,6 +140,8 @@ def show_audit(service: Here, bearer: Onlooker, request: Key) -> dict[str, Any]:
 def download_evidence(service: Here, bearer: Operator, request: Key) -> Response:
     """A file that anybody can check offline: what was done, when, and by which receipts."""
     _reach_request(service, bearer, request)
+    if bearer.models is not None:
+        raise ServiceError("evidence has entries of the whole ledger: it needs a token for all models", status=403)
     headers = {"Content-Disposition": f'attachment; filename="evidence-{request}.zip"'}
     return Response(package(service, request), headers=headers, media_type=ZIP)
 

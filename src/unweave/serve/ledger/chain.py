@@ -94,8 +94,8 @@ def verify(
         lines: All entries, in order.
         checkpoints: What was published of it before: each must be on the way.
         key: Fingerprint of the key that must have opened it.
-        whole: Whether all entries must be there. Where not, they may be left out between those that name a key: what
-            follows the last of these is without gaps, and the keys are those that were in force.
+        whole: Whether all entries must be there. Where not, there is one stretch without gaps; before it and after it
+            come only entries that name a key, so that the keys in force are known.
 
     Raises:
         LedgerError: Something was changed, left out, swapped, added or rewritten; the message says where.
@@ -103,10 +103,14 @@ def verify(
     wanted: dict[int, list[Checkpoint]] = {}
     for point in checkpoints:
         wanted.setdefault(point.sequence, []).append(point)
-    ledger, previous, public, first, last, count, kind, number = "", FIRST, "", "", "", 0, "", 0
+    ledger, previous, public, first, last, count, number = "", FIRST, "", "", "", 0, 0
+    begun, over = False, False
     for count, line in enumerate(lines, start=1):
         entry = line.entry
-        skipped = not whole and kind in (OPENED, CHANGED) and entry.sequence > number + 1
+        names_key = entry.kind in (OPENED, CHANGED)
+        skipped = not whole and count > 1 and entry.sequence > number + 1 and (names_key or not begun) and not over
+        skipped |= over and names_key and entry.sequence > number + 1
+        begun, over = begun or not names_key, over or (begun and skipped)
         number = entry.sequence if skipped else number + 1
         place = f"entry {number}"
         if count == 1:
@@ -120,6 +124,8 @@ def verify(
             raise LedgerError(f"{place} opens a ledger once more; it was put together from several")
         if entry.ledger != ledger:
             raise LedgerError(f"{place} is of another ledger ({entry.ledger}, not {ledger})")
+        if over and not names_key:
+            raise LedgerError(f"{place} comes after a gap; there is one stretch without gaps, and then only keys")
         if entry.sequence != number:
             raise LedgerError(f"{place} says that it is entry {entry.sequence}: one is missing, doubled or swapped")
         if entry.previous != previous and not skipped:
@@ -134,7 +140,7 @@ def verify(
             _fingerprint(public, place)
         for point in wanted.pop(number, []):
             _check(point, ledger, digest, public)
-        previous, last, kind = digest, entry.at, entry.kind
+        previous, last = digest, entry.at
     if not count:
         raise LedgerError("there is no entry; a ledger has at least the one that opens it")
     if wanted:

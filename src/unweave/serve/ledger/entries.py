@@ -1,11 +1,13 @@
 """An entry of a ledger, and the one way to write it down."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Self
 
-from unweave._core.document import canonical_json, document_digest
+from unweave._core.document import canonical_json
 from unweave.errors import LedgerError
 
 __all__ = ["CHANGED", "DESTROYED", "FIRST", "OPENED", "OWN", "Entry", "Signed", "check_parts", "read_canonical"]
@@ -47,15 +49,15 @@ class Entry:
     previous: str
     signer: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it."""
-        return document_digest(asdict(self))
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
-    @property
+    @cached_property
     def text(self) -> str:
         """All of it, as it is stored."""
-        return canonical_json(asdict(self))
+        return canonical_json({field.name: getattr(self, field.name) for field in fields(self)})
 
     @classmethod
     def read(cls, text: str) -> Self:

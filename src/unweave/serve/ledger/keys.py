@@ -42,7 +42,7 @@ class Keys:
         if make:
             try:
                 self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not os.path.lexists(self.folder / CURRENT):
+                if not os.path.lexists(self.folder / CURRENT) and self.ledger is None:  # a lost one is not replaced
                     _make(self.folder / CURRENT)
             except OSError as error:
                 raise LedgerError(f"cannot make a key in {folder}: {error}") from error

@@ -245,17 +245,26 @@ def database_of(home: Path, url: str | None = None, *, make: bool = False) -> En
     return engine
 
 
-def lines_of(connection: Connection, *, start: int | None = None) -> Iterator[Signed]:
+def lines_of(
+    connection: Connection, *, start: int | None = None, end: int | None = None, until: int | None = None
+) -> Iterator[Signed]:
     """The entries of a ledger, in order, a thousand at a time; each row says what its signed text says.
 
     Args:
         connection: To read by.
         start: The first entry, before which come only those that name a key; by default all of them come.
+        end: The last one, after which likewise.
+        until: The last of all.
     """
     columns = (entries.c.sequence, entries.c.kind, entries.c.text, entries.c.signature, entries.c.key)
     query, last = select(*columns).order_by(entries.c.sequence).limit(PAGE), None
+    names_key = entries.c.kind.in_((OPENED, CHANGED))
     if start is not None:
-        query = query.where(or_(entries.c.sequence >= start, entries.c.kind.in_((OPENED, CHANGED))))
+        query = query.where(or_(entries.c.sequence >= start, names_key))
+    if end is not None:
+        query = query.where(or_(entries.c.sequence <= end, names_key))
+    if until is not None:
+        query = query.where(entries.c.sequence <= until)
     while found := connection.execute(query if last is None else query.where(entries.c.sequence > last)).all():
         for row in found:
             entry = Entry.read(row.text)

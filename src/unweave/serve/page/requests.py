@@ -143,6 +143,8 @@ class Requests:
     def evidence(self, visit: Visit, name: str) -> Response:
         """Everything that proves what was done, in a file."""
         self._seen(visit, name)
+        if visit.bearer is not None and visit.bearer.models is not None:
+            raise ServiceError("Evidence has entries of the whole ledger: it needs a token for all models.", status=403)
         held = {"Content-Disposition": f'attachment; filename="evidence-{name}.zip"'}
         return Response(package(self.service, name), media_type="application/zip", headers=held)
 

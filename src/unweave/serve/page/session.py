@@ -14,7 +14,7 @@ from unweave.serve.service import Service
 from unweave.serve.settings import Settings
 from unweave.serve.tokens import Bearer, bearer_of
 
-__all__ = ["Visit", "check_sent_by_us", "forget", "new_start", "read_fields", "remember", "visit_of"]
+__all__ = ["Visit", "check_sent_by_us", "cookie_of", "forget", "new_start", "read_fields", "remember", "visit_of"]
 
 TOKEN, START = "unweave", "unweave-start"
 """The cookie with the token; and one of chance, for the form that asks for it."""
@@ -140,6 +140,11 @@ def remember(response: Response, settings: Settings, *, token: str | None = None
 def forget(response: Response, settings: Settings) -> None:
     """Take the token back."""
     response.delete_cookie(_name(TOKEN, settings), path="/", httponly=True, samesite="strict", secure=_secure(settings))
+
+
+def cookie_of(settings: Settings) -> str:
+    """The name of the cookie that has the token."""
+    return _name(TOKEN, settings)
 
 
 def _secure(settings: Settings) -> bool:

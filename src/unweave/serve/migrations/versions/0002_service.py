@@ -39,6 +39,7 @@ def upgrade() -> None:
         sa.Column("node", sa.Integer),
         sa.ForeignKeyConstraint(["model"], ["models.name"]),
     )
+    op.create_index("subjects_by_node", "subjects", ["model", "node"])
     op.create_table(
         "requests",
         sa.Column("id", sa.String(32), primary_key=True),
