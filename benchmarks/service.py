@@ -198,7 +198,7 @@ def _signed_in(port: int, token: str) -> str:
 
 def _figures(took: list[float]) -> Document:
     median, high = np.percentile(took, [50, 99])
-    return {"median_ms": round(1e3 * median, 1), "p99_ms": round(1e3 * high, 1)}
+    return {"median_ms": round(1e3 * float(median), 1), "p99_ms": round(1e3 * float(high), 1)}
 
 
 def _memory(pid: int) -> float:

@@ -1,5 +1,7 @@
 """The database of a service: SQLite in one file, or PostgreSQL; its tables, and how they come to be as they are."""
 
+import fcntl
+import os
 import sqlite3
 import threading
 import time
@@ -7,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from alembic import command
 from alembic.config import Config
@@ -97,7 +99,7 @@ REWRITE = (
 )
 """Write the keys that remain anew (SQLite)."""
 
-TURNS: WeakKeyDictionary[Engine, threading.RLock] = WeakKeyDictionary()
+TURNS: WeakKeyDictionary[Engine, "_Turn"] = WeakKeyDictionary()
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for another one (SQLite)."""
@@ -150,11 +152,38 @@ def _begin(connection: Connection) -> None:
 def writing(engine: Engine) -> Iterator[Connection]:
     """A transaction that is carried out whole or not at all.
 
-    Threads of one process take turns in order: SQLite has those that wait sleep, and tells none of them when to wake.
+    On SQLite writers take turns in the order in which they came: SQLite itself has those that wait sleep, ever longer,
+    and whoever writes one thing after another would leave the others no chance.
     """
-    turn = TURNS.setdefault(engine, threading.RLock()) if engine.dialect.name == "sqlite" else nullcontext()
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    turn = nullcontext() if not file else TURNS.setdefault(engine, _Turn(file))
     with refusing(), turn, engine.begin() as connection:
         yield connection
+
+
+class _Turn:
+    """One writer at a time among threads and processes; the lock of one that is killed goes with it.
+
+    Args:
+        file: Of the database; beside it lies the file that is locked.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._own, self._depth = threading.RLock(), 0
+        self._handle = os.open(f"{file}-turn", os.O_RDWR | os.O_CREAT, 0o600)
+        finalize(self, os.close, self._handle)
+
+    def __enter__(self) -> None:
+        self._own.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+        self._own.release()
 
 
 @contextmanager

@@ -22,6 +22,7 @@ __all__ = ["Service", "iso", "now"]
 
 SECRET, MODELS = "secret", "models"
 LONG = 32
+BELONGS = insert(events)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Service:
         self._belongs(connection, request, self.ledger.destroy(connection, key))
 
     def _belongs(self, connection: Connection, request: str, signed: Signed) -> Signed:
-        connection.execute(insert(events).values(sequence=signed.entry.sequence, request=request))
+        connection.execute(BELONGS, {"sequence": signed.entry.sequence, "request": request})
         return signed
 
 

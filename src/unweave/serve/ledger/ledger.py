@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Row, delete, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, bindparam, delete, insert, or_, select, update
 
 from unweave._core.document import canonical_json
 from unweave.errors import LedgerError
@@ -24,6 +24,15 @@ __all__ = ["Ledger", "database_of", "lines_of", "verify_database"]
 DATABASE, KEYS = "service.db", "keys"
 
 PAGE = 1000
+
+ADD, END = insert(entries), select(database.ledger)
+HELD_END = END.with_for_update()
+MOVE = (
+    update(database.ledger)
+    .where(database.ledger.c.sequence == bindparam("before"))
+    .values({name: bindparam(name) for name in ("sequence", "digest", "at", "public")})
+)
+"""Statements that every entry needs, made once."""
 
 
 class Ledger:
@@ -199,11 +208,9 @@ class Ledger:
         signed = Signed(entry, self.keys.sign(ENTRY, entry.digest))
         key = None if entry.sealed is None else entry.sealed["key"]
         values = {"sequence": entry.sequence, "kind": entry.kind, "text": entry.text, "key": key, "sealed": sealed}
-        connection.execute(insert(entries).values(signature=signed.signature, **values))
+        connection.execute(ADD, {**values, "signature": signed.signature})
         end = {"sequence": entry.sequence, "digest": entry.digest, "at": entry.at, "public": public}
-        moved = connection.execute(
-            update(database.ledger).where(database.ledger.c.sequence == entry.sequence - 1).values(**end)
-        )
+        moved = connection.execute(MOVE, {**end, "before": entry.sequence - 1})
         if moved.rowcount != 1:
             raise LedgerError("another process added an entry at the same time; nothing was added, try again")
         return signed
@@ -329,9 +336,8 @@ def _check_personal(connection: Connection, sealed: Mapping[int, Mapping[str, st
 
 def _end(connection: Connection) -> Row[Any] | None:
     """Where the chain ends; on PostgreSQL whoever writes holds it until its transaction is over."""
-    query = select(database.ledger)
     reads = connection.get_execution_options().get("reads", False)
-    return connection.execute(query if reads else query.with_for_update()).one_or_none()
+    return connection.execute(END if reads else HELD_END).one_or_none()
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
