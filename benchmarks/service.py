@@ -40,7 +40,7 @@ from unweave.serve.subjects import Asked, mark_gone, resolve
 from unweave.serve.tokens import new_token
 
 NODES, FEATURES, CLASSES = 20_000, 32, 4
-RATES = (10, 20, 40, 60, 80, 120)
+RATES = (10, 20, 30, 40, 50, 60, 80)
 """Submissions a second."""
 
 CLIENTS, CALLS, AT_ONCE = 16, 200, 500

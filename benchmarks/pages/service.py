@@ -50,6 +50,7 @@ def blocks(found: list[Document]) -> Blocks:
         )
         memory = ", ".join(f"{each:.0f}" for each in document["memory_mib"])
         yield f"Memory of the process that answers, before and after each of four rounds of all lists: {memory} MiB."
+    yield from (d["note"] for d in found if "note" in d)
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield f"Measured by `python benchmarks/service.py` on {where}."
 

@@ -199,7 +199,15 @@ def busy(shop: Service) -> Service:
     return shop
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (360, "light"), (1280, "dark"), (1280, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "dark"),
+        (1280, "light"),
+        pytest.param(360, "light", marks=pytest.mark.slow),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+    ],
+)
 def test_every_page_is_legible_and_has_names_for_all_it_has(
     browser: Any, busy: Service, width: int, scheme: str
 ) -> None:

@@ -233,6 +233,7 @@ def enrolled(service: Service, place: Path, run: uw.Run, **given: Any) -> None:
     register(service, "shop", place / "run", ids=ids, graph=place / "g.safetensors", **given)
 
 
+@pytest.mark.parametrize("url", [None], ids=["sqlite"])
 def test_an_audit_reports_on_a_version(service: Service, tmp_path: Path, few_references: None) -> None:
     data = small_graph(nodes=200)
     data.train_mask = data.train_mask & (torch.arange(200) < 120)

@@ -68,6 +68,7 @@ requests = Table(
     ForeignKeyConstraint(["model"], ["models.name"]),
     Index("requests_by_key", "token", "idempotency", unique=True),
     Index("requests_by_model", "model", "state", "received"),
+    Index("requests_in_order", "model", "received"),
     Index("requests_by_state", "state", "received"),
     Index("requests_by_batch", "batch"),
 )

@@ -61,6 +61,7 @@ def upgrade() -> None:
     )
     op.create_index("requests_by_key", "requests", ["token", "idempotency"], unique=True)
     op.create_index("requests_by_model", "requests", ["model", "state", "received"])
+    op.create_index("requests_in_order", "requests", ["model", "received"])
     op.create_index("requests_by_state", "requests", ["state", "received"])
     op.create_index("requests_by_batch", "requests", ["batch"])
     op.create_table(
