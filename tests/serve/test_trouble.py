@@ -216,3 +216,22 @@ def test_requests_that_kill_their_workers_are_set_aside(shop: Service) -> None:
         connection.execute(update(models).values(worker=None, until=None))
     work(shop)
     assert [state_of(shop, each) for each in (name, other)] == ["aside", "done"]
+
+
+def test_who_waits_too_long_to_write_is_told_so(shop: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    told: list[str] = []
+
+    def write() -> None:
+        try:
+            queue.submit(shop, "shop", {"subjects": ["person-3"]})
+        except LedgerError as error:
+            told.append(str(error))
+
+    with database.writing(shop.engine):
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+    assert "somebody has been writing" in told[0]
+    write()
+    assert len(told) == 1

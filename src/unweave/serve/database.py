@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
@@ -99,6 +99,7 @@ REWRITE = (
 )
 """Write the keys that remain anew (SQLite)."""
 
+MAKING = threading.Lock()
 TURNS: WeakKeyDictionary[Engine, "_Turn"] = WeakKeyDictionary()
 
 BUSY_SECONDS = 30.0
@@ -155,14 +156,25 @@ def writing(engine: Engine) -> Iterator[Connection]:
     On SQLite writers take turns in the order in which they came: SQLite itself has those that wait sleep, ever longer,
     and whoever writes one thing after another would leave the others no chance.
     """
-    file = engine.url.database if engine.dialect.name == "sqlite" else None
-    turn = nullcontext() if not file else TURNS.setdefault(engine, _Turn(file))
-    with refusing(), turn, engine.begin() as connection:
+    with refusing(), _turn(engine), engine.begin() as connection:
         yield connection
 
 
-class _Turn:
+def _turn(engine: Engine) -> AbstractContextManager[None]:
+    """The turn of a writer; none is needed where the database is no file."""
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if not file:
+        return nullcontext()
+    with MAKING:
+        if engine not in TURNS:
+            TURNS[engine] = _Turn(file)
+        return TURNS[engine]
+
+
+class _Turn(AbstractContextManager[None]):
     """One writer at a time among threads and processes; the lock of one that is killed goes with it.
+
+    Where a process stands still with its turn, one thread of each other process waits for it; all others give up.
 
     Args:
         file: Of the database; beside it lies the file that is locked.
@@ -174,7 +186,8 @@ class _Turn:
         finalize(self, os.close, self._handle)
 
     def __enter__(self) -> None:
-        self._own.acquire()
+        if not self._own.acquire(timeout=BUSY_SECONDS):
+            raise LedgerError(f"the database does not serve: somebody has been writing for {BUSY_SECONDS:.0f} seconds")
         self._depth += 1
         if self._depth == 1:
             fcntl.flock(self._handle, fcntl.LOCK_EX)
@@ -253,12 +266,15 @@ def scrub(engine: Engine) -> None:
         raw = engine.raw_connection()  # what follows begins its own transactions
     try:
         cursor = raw.cursor()
-        for statement in REWRITE:
-            cursor.execute(statement)
-        until = time.monotonic() + BUSY_SECONDS
+        with _turn(engine):
+            for statement in REWRITE:
+                cursor.execute(statement)
+        until, busy = time.monotonic() + BUSY_SECONDS, 1
         cursor.execute("PRAGMA busy_timeout=20")  # it holds writers up while it waits for readers
-        while (busy := cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]) and time.monotonic() < until:
-            time.sleep(0.1)
+        while busy and time.monotonic() < until:
+            with _turn(engine):
+                busy = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            time.sleep(0.1 if busy else 0.0)
         cursor.execute(f"PRAGMA busy_timeout={round(1000 * BUSY_SECONDS)}")
     except sqlite3.Error as error:
         raw.invalidate()
