@@ -34,6 +34,7 @@ from unweave.methods.memories import memories
 from unweave.methods.posing import meter_for, pose, pose_bounded
 from unweave.methods.problem import Problem
 from unweave.methods.registry import make
+from unweave.methods.rows import without_rows
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_to_json
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Point, call
@@ -190,6 +191,7 @@ def _carried_out(
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
+            outcome, rows = without_rows(outcome, problem)
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
@@ -205,7 +207,7 @@ def _carried_out(
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
         "method": {"name": how.name, "options": options_of(how)},
-        "details": outcome.details | blocks_of(problem),
+        "details": outcome.details | rows | blocks_of(problem),
         "solve": None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
         "parameters": {
             "count": problem.theta.numel(),

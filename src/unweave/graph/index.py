@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import look, remembered_lightly
 from unweave.graph.edit import stored_edges
+from unweave.tasks.task import Task
 
 __all__ = [
     "CARRIED",
@@ -154,8 +155,9 @@ def is_undirected(data: Data) -> bool:
 
 def distinct_edges(data: Data) -> Tensor:
     """The edges as pairs, each once, in an order that does not depend on how they are stored."""
-    pairs = stored_edges(data).t()
-    if is_undirected(data):
+    pairs, own = stored_edges(data).t(), data.own_edges() if isinstance(data, Task) else None
+    pairs = pairs if own is None else pairs[own]
+    if is_undirected(data) if own is None else symmetric(pairs.t(), data.num_nodes):
         pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
     distinct: Tensor = torch.unique(pairs, dim=0)
     return distinct

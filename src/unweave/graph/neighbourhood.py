@@ -56,7 +56,7 @@ class Halo:
         """
         base = view.base
         stand_in = int(self.rim.numel() + self.merged > 0)
-        part = Data(num_nodes=self.nodes.numel() + stand_in)
+        part = type(base)(num_nodes=self.nodes.numel() + stand_in)
         ids, ends = self._edges(view)
         lost, unlabelled = (among(self.nodes, some).nonzero().flatten() for some in (view.nodes, view.unlabelled))
         of_nodes, of_edges = attributes(base)

@@ -19,6 +19,7 @@ from unweave.graph.edit import MASKS, mask_of, stored_edges
 from unweave.graph.index import among, carried, edge_keys, symmetric, uneven_between
 from unweave.graph.view import GraphView
 from unweave.request import ALL, Request
+from unweave.tasks.task import Task
 
 __all__ = ["Removal", "check_request", "remove", "take"]
 
@@ -153,6 +154,8 @@ def _canonical(request: Request, data: Data, undirected: bool) -> Request:
             raise RequestError(
                 f"features: column {outside[0]} of node {node} is out of range; the graph has columns 0 … {width - 1}"
             )
+    if isinstance(data, Task):
+        request = data.complete(request)
     if not undirected or all(u <= v for u, v in request.edges):
         return request
     ordered = [(min(edge), max(edge)) for edge in request.edges]

@@ -209,7 +209,7 @@ def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops
     """Call the model once: its outputs, checked, and how far it passes messages."""
     seen: list[Tensor] = []
     with torch.no_grad():
-        reach = find_reach(model, lambda: seen.append(forward(model, data)))
+        reach = find_reach(model, lambda: seen.append(forward(model, data)), getattr(data, "readout", 0))
     outputs = check_outputs(seen[0], data)
     check_labels(data, loss, outputs)
     check_scores(data, loss, outputs)

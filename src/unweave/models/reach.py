@@ -100,13 +100,14 @@ def _kind(layer: nn.Module) -> type | None:
     return None
 
 
-def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
+def find_reach(model: nn.Module, run: Callable[[], object], readout: int = 0) -> Reach:
     """Count the message-passing steps of one forward pass.
 
     Args:
         model: The module.
         run: Calls the module once; layers are counted as often as they are called. Of shards, which work side by
             side, one is counted.
+        readout: Steps from the nodes to the examples of a task, beside those of the layers.
     """
     model = model.models[0] if isinstance(model, Shards) else model
     called: list[tuple[str, Any]] = []
@@ -131,7 +132,7 @@ def find_reach(model: nn.Module, run: Callable[[], object]) -> Reach:
         return Reach(None, source="layers with opposite flows")
     found = [_LAYERS[kind](layer) for (_, layer), kind in zip(called, kinds, strict=True) if kind is not None]
     reach = Reach(
-        steps=sum(steps for steps, _ in found),
+        steps=sum(steps for steps, _ in found) + readout,
         normalised=any(normalised for _, normalised in found),
         source=" + ".join(type(layer).__name__ for _, layer in called) or "no message-passing layer",
     )

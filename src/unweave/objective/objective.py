@@ -27,6 +27,7 @@ from unweave.objective.losses import Loss, mean_of
 from unweave.objective.parameters import split, trained
 from unweave.objective.written_out import Sweeper, Swept
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = ["Forward", "Objective", "Point", "call"]
 
@@ -34,7 +35,12 @@ Forward = Callable[[nn.Module, Data], Tensor]
 
 
 def call(model: nn.Module, data: Data) -> Tensor:
-    """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them."""
+    """``model(x, edge_index)``, with ``edge_weight`` and ``edge_attr`` by name where the graph has them.
+
+    The graph of a :class:`~unweave.tasks.Task` knows by itself how a model is called.
+    """
+    if isinstance(data, Task):
+        return data.call(model)
     present = tuple(key for key in ("edge_weight", "edge_attr") if data.get(key) is not None)
     wrong = _unfit(getattr(model.forward, "__func__", model.forward), inspect.ismethod(model.forward), present)
     if wrong:
@@ -95,7 +101,8 @@ class Objective:
 
     @cached_property
     def _sweeper(self) -> Sweeper | None:
-        way = sweep_of(self.model, self.data) if self.forward is call else None
+        plain = self.forward is call and not isinstance(self.data, Task)
+        way = sweep_of(self.model, self.data) if plain else None
         return None if way is None else Sweeper(way, self._shapes, self.nodes, self._targets, self.loss)
 
     @cached_property

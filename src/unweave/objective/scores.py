@@ -9,12 +9,23 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.graph.edit import MASKS
+from unweave.graph.view import GraphView
 from unweave.objective.losses import Loss, cross_entropy, mean_of
 from unweave.objective.objective import Forward, call
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.bounded import predict
+from unweave.tasks.task import Task
 
-__all__ = ["closed", "gap", "log_probabilities", "micro_f1", "parameter_gap_closed", "score", "score_outputs"]
+__all__ = [
+    "closed",
+    "gap",
+    "log_probabilities",
+    "micro_f1",
+    "parameter_gap_closed",
+    "score",
+    "score_outputs",
+    "task_scores",
+]
 
 
 def log_probabilities(
@@ -57,7 +68,7 @@ def score(
     memory_mib: float | None = None,
 ) -> dict[str, float]:
     """The final score: mean loss, and for classes micro-F1, on the training, validation and test nodes."""
-    return score_outputs(predict(model, data, forward, loss, memory_mib), data, loss)
+    return score_outputs(predict(model, data, forward, loss, memory_mib), data, loss) | task_scores(model, data)
 
 
 def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
@@ -74,3 +85,11 @@ def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
         if loss.classes:
             scores[f"{part}_f1"] = micro_f1(outputs, data.y, mask)
     return scores
+
+
+def task_scores(model: nn.Module, graph: Data | GraphView) -> dict[str, float]:
+    """What the graph of a task has to say of a model beside that, such as recall; nothing of any other graph."""
+    if not isinstance(graph.base if isinstance(graph, GraphView) else graph, Task):
+        return {}
+    data = graph.data if isinstance(graph, GraphView) else graph
+    return dict(data.scores(model.eval()))

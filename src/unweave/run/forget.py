@@ -13,7 +13,7 @@ from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.bounded import bounded_objective
-from unweave.objective.scores import score_outputs
+from unweave.objective.scores import score_outputs, task_scores
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.gone import outstanding
@@ -101,7 +101,7 @@ def _scores(state: State, done: Unlearned) -> dict[str, float]:
     if done.outputs is None:
         return {}
     labels = done.graph.labels if isinstance(done.graph, GraphView) else done.graph
-    return score_outputs(done.outputs, labels, state.loss)
+    return score_outputs(done.outputs, labels, state.loss) | task_scores(done.model, done.graph)
 
 
 def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared | None:

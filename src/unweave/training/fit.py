@@ -21,7 +21,7 @@ from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
-from unweave.objective.scores import score_outputs
+from unweave.objective.scores import score_outputs, task_scores
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, agreement_of, descend
 from unweave.training.checkpoints import Checkpoint
@@ -89,7 +89,8 @@ class _Job:
 
     def scores(self, objective: Objective) -> dict[str, float]:
         """Of the model as it is."""
-        return score_outputs(objective.predict(self.model), self.data, self.loss)
+        found = score_outputs(objective.predict(self.model), self.data, self.loss)
+        return found | task_scores(self.model, self.data)
 
 
 def train_model(

@@ -38,7 +38,7 @@ def find_locality(objective: Objective) -> Locality:
     model, data, forward = objective.model.eval(), objective.data, objective.forward
     seen: list[Tensor] = []
     with torch.no_grad():
-        reach = find_reach(model, lambda: seen.append(forward(model, data)))
+        reach = find_reach(model, lambda: seen.append(forward(model, data)), getattr(data, "readout", 0))
     objective.meter.passes += 1
     view = GraphView.of(data)
     found = Locality(
@@ -72,7 +72,7 @@ def find_locality_in_parts(
     tried, seen = _tried(view), list[Tensor]()
     with torch.no_grad():
         near = halo(view, tried[:1], Reach(1), "both").data(view)
-        reach = find_reach(model, lambda: seen.append(_try(model, near, forward, limit)))
+        reach = find_reach(model, lambda: seen.append(_try(model, near, forward, limit)), getattr(near, "readout", 0))
         check_labels(view.base, loss, check_outputs(seen[0], near))
         trained = view.base.train_mask.nonzero().flatten()
         labels = view.base.y[trained[~among(trained, view.unlabelled)]]

@@ -1,0 +1,53 @@
+"""The one interface between a task and the rest: a plain graph that knows how a model is called on it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.request import Request
+
+__all__ = ["Task"]
+
+
+class Task(Data):  # type: ignore[misc]
+    """A plain graph whose nodes and edges are of several types, and whose examples may be nodes of their own.
+
+    ``x``, ``edge_index``, ``y`` and the masks are what they are of any graph, with a row for every node of every type;
+    ``node_type`` and ``edge_type`` tell them apart. What depends on the task is asked by the methods below, and all of
+    it is read off these tensors, so that it holds for the graph after a request, and for a part of it.
+
+    A subclass has no constructor of its own, as PyG makes copies by it; it is made by a class method ``of``.
+    """
+
+    readout = 0
+    """Steps along edges from what the layers of a model give to the outputs of an example."""
+
+    def call(self, model: nn.Module) -> Tensor:
+        """The model's outputs: one row for every node of the plain graph, zero where that is no example."""
+        raise NotImplementedError
+
+    def complete(self, request: Request) -> Request:
+        """A request with all that goes along with what it names, such as the examples of a user.
+
+        Raises:
+            RequestError: It names what has no meaning by itself.
+        """
+        return request
+
+    def own_edges(self) -> Tensor | None:
+        """Mask of the stored edges that are the user's; ``None`` where all are."""
+        return None
+
+    def scores(self, model: nn.Module) -> Mapping[str, float]:
+        """Scores of a model that its outputs of the examples do not tell; reads the test examples."""
+        return {}
+
+    def tables(self, model: nn.Module) -> Mapping[str, Tensor]:
+        """Parameters with a row for every node, by name: the node that each row belongs to."""
+        return {}
+
+    def describe(self) -> Mapping[str, Any]:
+        """What the graph is made of, for receipts: how many of each type."""
+        return {}
