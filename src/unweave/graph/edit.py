@@ -11,8 +11,9 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import derive
 from unweave.errors import DataError
+from unweave.tasks.task import Task
 
-__all__ = ["MASKS", "attributes", "blanked", "check_attributes", "chosen", "less", "mask_of", "stored_edges"]
+__all__ = ["MASKS", "attributes", "blanked", "check_attributes", "chosen", "lasting", "less", "mask_of", "stored_edges"]
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -35,7 +36,9 @@ def less(data: Data, x: Tensor, gone: Tensor, nodes: Tensor, unlabelled: Tensor)
             left[key] = chosen(data, key, kept)
         derive(left.edge_index, data.edge_index, kept)
     for key in of_nodes:
-        left[key] = x if key == "x" else blanked(key, data[key], nodes, unlabelled)
+        if key != "x" and not lasting(data, key):
+            left[key] = blanked(key, data[key], nodes, unlabelled)
+    left.x = x
     derive(x, data.x)
     return left
 
@@ -64,6 +67,11 @@ def blanked(key: str, value: Any, nodes: Tensor, unlabelled: Tensor) -> Any:
         missing = torch.nan if value.is_floating_point() else 0 if value.dtype == torch.bool else -1
         return value.index_fill(0, unlabelled, missing) if unlabelled.numel() else value
     return value.index_fill(0, nodes, 0) if nodes.numel() else value
+
+
+def lasting(data: Data, key: str) -> bool:
+    """Whether an attribute stays as it is of deleted nodes too: of what type they were, which numbers others."""
+    return isinstance(data, Task) and key in data.lasting
 
 
 def attributes(data: Data) -> tuple[list[str], list[str]]:

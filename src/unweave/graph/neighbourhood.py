@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.graph.edit import attributes, blanked, chosen
+from unweave.graph.edit import attributes, blanked, chosen, lasting
 from unweave.graph.index import among, edge_values
 from unweave.graph.region import first_met
 from unweave.graph.view import GraphView
@@ -68,7 +68,8 @@ class Halo:
             elif key in of_edges:
                 part[key] = chosen(base, key, ids)
             elif key in of_nodes and isinstance(value, Tensor):
-                part[key] = _padded(blanked(key, value[self.nodes], lost, unlabelled), stand_in)
+                rows = value[self.nodes]
+                part[key] = _padded(rows if lasting(base, key) else blanked(key, rows, lost, unlabelled), stand_in)
             elif key in of_nodes:
                 some = [value[node] for node in self.nodes.tolist()]
                 part[key] = [*blanked(key, some, lost, unlabelled), *[None] * stand_in]

@@ -24,6 +24,9 @@ class Task(Data):  # type: ignore[misc]
     readout = 0
     """Steps along edges from what the layers of a model give to the outputs of an example."""
 
+    lasting = frozenset({"node_type"})
+    """Attributes of nodes that a deletion leaves as they are: they number the others of a type."""
+
     def call(self, model: nn.Module) -> Tensor:
         """The model's outputs: one row for every node of the plain graph, zero where that is no example."""
         raise NotImplementedError
