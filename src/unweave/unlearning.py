@@ -26,6 +26,7 @@ from unweave.methods.account import (
     options_of,
     quality_of,
     region_of,
+    types_of,
     untouched,
 )
 from unweave.methods.base import Method, Outcome
@@ -203,11 +204,11 @@ def _carried_out(
         certificate = certificate_of(problem.remaining, outcome)
     facts: dict[str, Any] = {
         "request": removal.request.content(),
-        "removed": removal.counts,
+        "removed": removal.counts | types_of(problem) | ({"rows": rows} if rows else {}),
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
         "method": {"name": how.name, "options": options_of(how)},
-        "details": outcome.details | rows | blocks_of(problem),
+        "details": outcome.details | blocks_of(problem),
         "solve": None if outcome.solve is None else asdict(outcome.solve) | {"warnings": list(outcome.solve.warnings)},
         "parameters": {
             "count": problem.theta.numel(),

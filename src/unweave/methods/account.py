@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from torch import nn
+from torch_geometric.data import Data
 
 from unweave._core.digest import tensor_digest
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
@@ -14,7 +15,9 @@ from unweave.methods.problem import Problem
 from unweave.models.reach import describe
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
+from unweave.receipt.lines import OF_TYPE
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = [
     "asked_of",
@@ -24,6 +27,7 @@ __all__ = [
     "options_of",
     "quality_of",
     "region_of",
+    "types_of",
     "untouched",
 ]
 
@@ -59,6 +63,14 @@ def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
         "training_nodes_before": problem.original.nodes.numel(),
         "training_nodes_after": problem.remaining.nodes.numel(),
     }
+
+
+def types_of(problem: Problem) -> dict[str, int]:
+    """How many deleted nodes are of each type, for the receipt; nothing where there is one type only."""
+    graph = problem.removal.graph
+    base = graph if isinstance(graph, Data) else graph.base
+    found = base.count(problem.removal.nodes) if isinstance(base, Task) else {}
+    return {f"{OF_TYPE}{name}": number for name, number in found.items()}
 
 
 def region_of(region: Region, problem: Problem) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Embedding tables have a row for every node: of a node that is deleted the row goes too."""
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,33 +15,30 @@ from unweave.tasks.task import Task
 __all__ = ["without_rows"]
 
 
-def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, dict[str, Any]]:
-    """The outcome with the rows of deleted nodes set to zero, and what the receipt has of it.
+def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
+    """The outcome with the rows of deleted nodes set to zero, and how many these are.
 
     Nothing that remains uses such a row, so zero is where weight decay leaves it; what it had pulled on other rows is
     forgotten by the method. Ids do not shift, so the row stays in its place, without content.
     """
     places = _places(problem.remaining, problem.removal.nodes)
     if not places:
-        return outcome, {}
+        return outcome, 0
     theta = outcome.theta.clone()
-    where = torch.cat(list(places.values()))
-    theta[where] = 0
-    told = {name: int(found.numel()) for name, found in places.items()}
-    return replace(outcome, theta=theta, point=None), {"rows_removed": told}
+    theta[torch.cat([entries.flatten() for entries in places])] = 0
+    return replace(outcome, theta=theta, point=None), sum(entries.size(0) for entries in places)
 
 
-def _places(objective: Objective, nodes: Tensor) -> dict[str, Tensor]:
-    """Where the rows of some nodes lie in θ, by table."""
+def _places(objective: Objective, nodes: Tensor) -> list[Tensor]:
+    """Where the rows of some nodes lie in θ: for each table ``[rows, columns]``."""
     if not isinstance(objective.data, Task) or not nodes.numel():
-        return {}
-    tables, found, start = objective.data.tables(objective.model), {}, 0
+        return []
+    tables, found, start = objective.data.tables(objective.model), [], 0
     for name, parameter in trained(objective.model).items():
         if name in tables:
-            rows = among(tables[name], nodes).nonzero().flatten()
+            rows = among(tables[name], nodes.sort().values).nonzero().flatten()
             width = parameter[0].numel()
-            entries = rows[:, None] * width + torch.arange(width, device=rows.device)
-            if rows.numel():
-                found[name] = start + entries.flatten()
+            entries = start + rows[:, None] * width + torch.arange(width, device=rows.device)
+            found += [entries] if rows.numel() else []
         start += parameter.numel()
     return found

@@ -10,12 +10,13 @@ from unweave.errors import ModelError
 from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
+from unweave.models.lightgcn import LightGCN
 from unweave.models.sage import SAGE
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
 from unweave.models.sign import SIGN
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SAGE", "SGC", "SIGN", "Shards", "build", "clear_memory", "width"]
+__all__ = ["GAT", "GCN", "GIN", "MODELS", "SAGE", "SGC", "SIGN", "LightGCN", "Shards", "build", "clear_memory", "width"]
 
 MODELS: dict[str, type[nn.Module]] = {
     "gat": GAT,

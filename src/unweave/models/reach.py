@@ -17,6 +17,7 @@ from unweave.models.alike import AlikeConv
 from unweave.models.gat import SparseGATConv, TemperedGATConv
 from unweave.models.gcn import SparseGCNConv
 from unweave.models.gin import SparseGINConv
+from unweave.models.lightgcn import SparseLGConv
 from unweave.models.sage import SparseSAGEConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
@@ -87,6 +88,7 @@ _LAYERS: dict[type, Callable[[Any], tuple[int, bool]]] = {
     pyg.TAGConv: lambda layer: (layer.K, bool(layer.normalize)),
     SparseAPPNP: lambda layer: (layer.K, True),
     SparseGCNConv: lambda layer: (1, True),
+    SparseLGConv: lambda layer: (1, bool(layer.normalize)),
 }
 
 

@@ -8,9 +8,12 @@ from unweave.receipt.traces import Trace
 from unweave.receipt.words import grounds, verdict
 from unweave.request import Request
 
-__all__ = ["DETAILS", "describe_graph", "describe_region", "describe_removed", "describe_traces", "lines"]
+__all__ = ["DETAILS", "OF_TYPE", "describe_graph", "describe_region", "describe_removed", "describe_traces", "lines"]
 
 Line = tuple[str, str]
+
+OF_TYPE = "of type "
+"""What precedes the name of a type of nodes, where a receipt counts those that went."""
 
 DETAILS = "Details"
 """The title after which come lines that only an expert needs."""
@@ -143,13 +146,15 @@ def _cost(record: Record) -> str:
 
 def describe_removed(removed: dict[str, int]) -> str:
     """What a request takes, in words."""
+    types = {key.removeprefix(OF_TYPE): number for key, number in removed.items() if key.startswith(OF_TYPE)}
     went = [
-        _count(removed["nodes"], "node"),
+        *([_count(number, name) for name, number in types.items()] or [_count(removed["nodes"], "node")]),
         _count(removed["edges"], "edge"),
         f"the features of {_count(removed['feature_rows'], 'node')}" if removed["feature_rows"] else "",
         _count(removed["labels"], "label"),
     ]
-    return ", ".join(filter(None, went)) + ("; deleted nodes take theirs along" if removed["nodes"] else "")
+    rows = f"; {_count(removed['rows'], 'row')} of embedding tables set to zero" if removed.get("rows") else ""
+    return ", ".join(filter(None, went)) + ("; deleted nodes take theirs along" if removed["nodes"] else "") + rows
 
 
 def describe_graph(graph: dict[str, Any]) -> str:

@@ -5,6 +5,8 @@ node of its own. So whatever forgets nodes and edges forgets users, interactions
 know of them.
 """
 
+from unweave.tasks.links import Links
+from unweave.tasks.recommendation import Recommendation
 from unweave.tasks.task import Task
 
-__all__ = ["Task"]
+__all__ = ["Links", "Recommendation", "Task"]

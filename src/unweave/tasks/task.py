@@ -1,8 +1,8 @@
 """The one interface between a task and the rest: a plain graph that knows how a model is called on it."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -51,6 +51,13 @@ class Task(Data):  # type: ignore[misc]
         """Parameters with a row for every node, by name: the node that each row belongs to."""
         return {}
 
-    def describe(self) -> Mapping[str, Any]:
-        """What the graph is made of, for receipts: how many of each type."""
-        return {}
+    def count(self, nodes: Tensor) -> Mapping[str, int]:
+        """How many of some nodes are of each type, by its name; types of which there is none are left out."""
+        names = self.names
+        counts = torch.bincount(self.node_type[nodes], minlength=len(names)).tolist()
+        return {name: number for name, number in zip(names, counts, strict=False) if number}
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the types of nodes, by number."""
+        return ("node",)

@@ -1,0 +1,285 @@
+"""Predict links: which pairs of nodes belong together. Recommendations are links between users and items."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave._core.memo import remembered
+from unweave._core.words import listed
+from unweave.errors import DataError, ModelError, RequestError
+from unweave.request import Request
+from unweave.tasks.building import apart, assemble
+from unweave.tasks.pairs import MESSAGE, Layout, layout
+from unweave.tasks.ranking import auc, hits_at
+from unweave.tasks.task import Task
+
+__all__ = ["ABSENT", "Links"]
+
+ABSENT = -30.0
+"""Score of a candidate that is gone: it never wins, and its probability is below rounding."""
+
+DENSE = 16
+"""How many times as many scores as are asked for may be computed, where that makes them one matrix product."""
+
+
+class Links(Task):
+    """A graph whose examples are pairs of nodes: edges, beside pairs drawn at random that are none.
+
+    A model gives embeddings, by ``encode(x, edge_index)`` or by its ``forward``;
+    a pair is scored by ``decode(z, pairs)``, as in PyG's examples, or where it has none by a dot product. PyG's own
+    ``LightGCN`` works as it is.
+
+    The message edges are the training edges, so that deleting one takes it out of the messages and out of the examples,
+    with the pairs that were drawn for it. No other pair is drawn anew.
+    """
+
+    readout = 1
+    lasting = frozenset({"node_type", "table_row"})
+
+    @classmethod
+    def of(
+        cls,
+        data: Data,
+        *,
+        val: float = 0.05,
+        test: float = 0.1,
+        negatives: int = 1,
+        binary: bool = True,
+        seed: int = 0,
+    ) -> "Links":
+        """Make the edges of a graph examples; some are held out, of messages and of training.
+
+        Args:
+            data: With ``x`` and ``edge_index``; labels and masks of nodes are left out.
+            val: Share of the edges to validate with.
+            test: Share of the edges to test with.
+            negatives: Pairs drawn for each edge, with the same head.
+            binary: Whether every pair is an example of two classes, as for binary cross-entropy. Otherwise an edge and
+                the pairs drawn for it are one example, in which the edge must score highest: with one negative that is
+                BPR, with more a sampled softmax.
+            seed: Of the split and of the negatives. Those of a pair are drawn by seed and pair alone.
+        """
+        refuse_unfit(data)
+        for name, share in (("val", val), ("test", test)):
+            if not 0 <= share < 1 or val + test >= 1:
+                raise DataError(f"{name} must be a share of the edges below 1 (both together), got {share}")
+        source, target = data.edge_index
+        size = data.x.size(0)
+        directed = not _goes_both_ways(data)
+        pairs = data.edge_index.t() if directed else data.edge_index.t()[source <= target]
+        pairs = torch.unique(pairs[pairs[:, 0] != pairs[:, 1]], dim=0).cpu()
+        parts = apart(pairs, val, test, seed)
+        held = torch.cat([parts["val"], parts["test"]])
+        out = _keys(held[:, 0], held[:, 1], size)
+        stay = ~torch.isin(_keys(source, target, size).cpu(), out)
+        stay &= torch.ones_like(stay) if directed else ~torch.isin(_keys(target, source, size).cpu(), out)
+        kept = {key: data[key][stay.to(source.device)] for key in ("edge_weight",) if data.get(key) is not None}
+        return assemble(
+            cls,
+            x=data.x,
+            types=("node",),
+            node_type=torch.zeros(size, dtype=torch.long),
+            messages=data.edge_index[:, stay.to(source.device)],
+            pairs=parts,
+            pool=torch.arange(size),
+            negatives=negatives,
+            binary=binary,
+            directed=directed,
+            seed=seed,
+            **kept,
+        )
+
+    @property
+    def layout(self) -> Layout:
+        """Where nodes and examples are."""
+        spec: dict[str, Any] = self.spec
+        return layout(self.edge_index, self.edge_type, self.node_type, len(spec["types"]), spec["candidates"])
+
+    def call(self, model: nn.Module) -> Tensor:
+        """Scores of the candidates of every example; of an example of two classes 0 and the score."""
+        at, z = self.layout, self.encode(model)
+        scores = _scored(model, z, at).masked_fill(at.absent, ABSENT)
+        if self.spec["binary"]:
+            scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
+        rows = scores.new_zeros((self.node_type.numel(), scores.size(1)))
+        return rows.index_copy(0, at.examples, scores)
+
+    def encode(self, model: nn.Module) -> Tensor:
+        """What a model makes of the nodes that are no examples, ``[nodes, columns]``."""
+        at = self.layout
+        weight = self.get("edge_weight")
+        more = {} if weight is None else {"edge_weight": _rows(weight, at.message_ids)}
+        rows = _rows(self.table_row, at.real)
+        if callable(getattr(model, "get_embedding", None)):
+            z = model.get_embedding(at.messages, **more)  # type: ignore[operator]
+            if rows.numel() != z.size(0):
+                raise ModelError(f"the model has embeddings of {z.size(0)} nodes, the graph has {rows.numel()}")
+            return z  # type: ignore[no-any-return]
+        encode = getattr(model, "encode", None)
+        if callable(encode) and "rows" in inspect.signature(encode).parameters:
+            return encode(rows, at.messages, **more)  # type: ignore[no-any-return]
+        x = _rows(self.x, at.real)
+        z = (encode if callable(encode) else model)(x, at.messages, **more)
+        if not isinstance(z, Tensor) or z.dim() != 2 or z.size(0) != at.real.numel():
+            got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise ModelError(f"the model must give one embedding for each of {at.real.numel()} nodes, got {got}")
+        return z
+
+    def true_tails(self) -> Tensor:
+        """The position of each example's own tail, −1 where it is gone."""
+        at = self.layout
+        slot = torch.zeros_like(at.examples) if self.spec["binary"] else self.y[at.examples].clamp(min=0)
+        return at.tails.gather(1, slot[:, None])[:, 0]
+
+    def complete(self, request: Request) -> Request:
+        """A request with the examples of what it names, and with the edges of the examples it names."""
+        at, device = self.layout, self.node_type.device
+        size = self.node_type.numel()
+        named = _mask(request.nodes, size, device)
+        pairs = request.pairs.to(device)
+        if bool((at.place[pairs] < 0).any()):
+            wrong = pairs[(at.place[pairs] < 0).any(dim=1)]
+            raise RequestError(
+                f"edges: {listed([tuple(pair) for pair in wrong.tolist()])} leads to an example, which goes with its "
+                "pair; name that pair, or a node"
+            )
+        tail = self.true_tails()
+        ends = torch.stack([at.head, tail])
+        known = (ends >= 0).all(dim=0)
+        plain = torch.where(known, at.real[ends.clamp(min=0)], -1)
+        gone = named[at.examples]
+        gone = gone | _mask_of(at.for_whom[gone & (at.for_whom >= 0)], gone)  # one that was drawn goes with its own
+        gone = gone | (known & named[plain.clamp(min=0)].any(dim=0))
+        keys = _keys(plain[0], plain[1], size)
+        asked = torch.cat([_keys(pairs[:, 0], pairs[:, 1], size), *self._backwards(pairs, size)])
+        own = (self.y[at.examples] > 0) if self.spec["binary"] else torch.ones_like(gone)
+        gone = gone | (known & own & torch.isin(keys, asked))
+        gone = gone | ((at.for_whom >= 0) & gone[at.for_whom.clamp(min=0)])
+        lost = torch.cat([asked, keys[gone & known & own]])
+        edges = set(request.edges) | set(self._stored(lost, size))
+        nodes = {*request.nodes, *at.examples[gone].tolist()}
+        return Request(nodes, edges, request.features, request.labels, id=request.id, note=request.note)
+
+    def _backwards(self, pairs: Tensor, size: int) -> list[Tensor]:
+        return [] if self.spec["directed"] else [_keys(pairs[:, 1], pairs[:, 0], size)]
+
+    def _stored(self, keys: Tensor, size: int) -> list[tuple[int, int]]:
+        """The message edges between some pairs, in both directions where the graph has them so."""
+        at = self.layout
+        source, target = at.real[at.messages]
+        there = torch.isin(_keys(source, target, size), keys)
+        if not self.spec["directed"]:
+            there |= torch.isin(_keys(target, source, size), keys)
+        found = torch.stack([source[there], target[there]], dim=1)
+        return [(int(u), int(v)) for u, v in torch.unique(found, dim=0).tolist()]
+
+    def own_edges(self) -> Tensor | None:
+        """The message edges."""
+        own: Tensor = self.edge_type == MESSAGE
+        return own
+
+    def tables(self, model: nn.Module) -> Mapping[str, Tensor]:
+        """Embeddings with as many rows as there are nodes."""
+        real = self.layout.real
+        return {
+            f"{name}.weight" if name else "weight": real
+            for name, module in model.named_modules()
+            if isinstance(module, nn.Embedding) and module.num_embeddings == real.numel()
+        }
+
+    def scores(self, model: nn.Module) -> Mapping[str, float]:
+        """AUC and hits@20 on validation and test pairs."""
+        found: dict[str, float] = {}
+        with torch.no_grad():
+            outputs = self.call(model)
+        for part in ("val", "test"):
+            mask = self[f"{part}_mask"]
+            positive, negative = self._apart(outputs[mask], self.y[mask])
+            if positive.numel() and negative.numel():
+                found[f"{part}_auc"] = auc(positive, negative)
+                found[f"{part}_hits@20"] = hits_at(20, positive, negative)
+        return found
+
+    def _apart(self, outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of the pairs that are true, and of those that are not."""
+        if self.spec["binary"]:
+            return outputs[labels == 1, 1], outputs[labels == 0, 1]
+        own = torch.zeros_like(outputs, dtype=torch.bool).scatter_(1, labels[:, None], True)
+        there = outputs > ABSENT
+        return outputs[own & there], outputs[~own & there]
+
+    def request(
+        self,
+        nodes: Iterable[int] = (),
+        pairs: Iterable[tuple[int, int]] = (),
+        *,
+        features: Mapping[int, str | Iterable[int]] | None = None,
+        id: str | None = None,
+        note: str | None = None,
+    ) -> Request:
+        """What to forget, by the ids of the graph that the examples were made of."""
+        return Request(nodes, pairs, features or {}, id=id, note=note)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Those of the nodes, then the examples."""
+        return (*self.spec["types"], "example")
+
+
+def _scored(model: nn.Module, z: Tensor, at: Layout) -> Tensor:
+    """Scores of the candidates, ``[examples, candidates]``."""
+    head, tails = at.wanted
+    count, decode = tails.size(1), getattr(model, "decode", None)
+    if callable(decode):
+        pairs = torch.stack([head.repeat_interleave(count), tails.flatten()])
+        scores = decode(z, pairs)
+        if not isinstance(scores, Tensor) or scores.numel() != pairs.size(1):
+            raise ModelError(f"decode(z, pairs) must give one score for each of {pairs.size(1)} pairs")
+        return scores.reshape(-1, count)
+    if at.heads.numel() * at.candidates.numel() <= DENSE * tails.numel():
+        table = z.index_select(0, at.heads) @ z.index_select(0, at.candidates).t()
+        return table.flatten().index_select(0, at.entry).view_as(tails)
+    own = z.index_select(0, head)
+    return torch.stack([(own * z.index_select(0, tails[:, k])).sum(dim=1) for k in range(count)], dim=1)
+
+
+@remembered
+def _rows(values: Tensor, ids: Tensor) -> Tensor:
+    return values.index_select(0, ids)
+
+
+def _goes_both_ways(data: Data) -> bool:
+    """Whether every edge has its reverse."""
+    size, (source, target) = data.x.size(0), data.edge_index
+    there, back = (torch.unique(_keys(*ends, size)) for ends in ((source, target), (target, source)))
+    return torch.equal(there, back)
+
+
+def _mask(ids: Iterable[int], size: int, device: torch.device) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool, device=device)
+    mask[torch.tensor(list(ids), dtype=torch.long, device=device)] = True
+    return mask
+
+
+def _mask_of(numbers: Tensor, like: Tensor) -> Tensor:
+    mask = torch.zeros_like(like)
+    mask[numbers] = True
+    return mask
+
+
+def _keys(one: Tensor, other: Tensor, size: int) -> Tensor:
+    return one * size + other
+
+
+def refuse_unfit(data: Data) -> None:
+    """A graph of which pairs can be made examples."""
+    if not isinstance(data, Data) or isinstance(data, Task):
+        raise DataError(f"links are made of a plain torch_geometric.data.Data, got {type(data).__name__}")
+    if not isinstance(data.get("x"), Tensor) or not isinstance(data.get("edge_index"), Tensor):
+        raise DataError("the graph needs x and edge_index to predict links")
+    if not data.edge_index.numel():
+        raise DataError("the graph has no edges, so there are no links to learn")
