@@ -106,7 +106,8 @@ def train(
         print_json({"run": str(out), "metrics": dict(run.metrics), "checkpoints": kept})
     else:
         scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
-        say(f"trained {model} on {data}: {scores}")
+        more = [f"{key.removeprefix('test_')} {value:.3f}" for key, value in run.metrics.items() if key in RANKED]
+        say(f"trained {model} on {data}: {', '.join([scores, *more])}")
         if promise is not None:
             say(f"certified: {certified_in_words(run)}")
         if run.prepared is not None:
@@ -127,6 +128,10 @@ def train(
         if run.checkpoints:
             say(f"checkpoints: {describe_checkpoints(run.checkpoints, run.recipe.epochs)}")
         say(f"wrote {out}")
+
+
+RANKED = ("test_auc", "test_hits@20", "test_recall@20", "test_ndcg@20")
+"""Scores of links and recommendations that are told beside F1."""
 
 
 def _read_shares(text: str) -> list[float]:

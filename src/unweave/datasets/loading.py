@@ -7,13 +7,18 @@ from torch_geometric.data import Data
 from unweave.datasets.catalogue import CATALOGUE
 from unweave.datasets.demo import demo_graph
 from unweave.datasets.files import fetch, find_root
+from unweave.datasets.listenings import load_lastfm
 from unweave.datasets.readers import read_npz, read_planetoid
 from unweave.datasets.split import split
 from unweave.errors import DataError
+from unweave.tasks.links import Links
 
 __all__ = ["NAMES", "load"]
 
-NAMES = ("demo", *CATALOGUE)
+NAMES = ("demo", *CATALOGUE, "lastfm")
+
+LINKS = ":links"
+"""After the name of a graph: predict its edges instead of the classes of its nodes."""
 
 
 def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
@@ -21,7 +26,9 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
 
     Args:
         name: ``demo`` (embedded, needs no file), ``cora``, ``citeseer``, ``pubmed``, ``cs``, ``physics``,
-            ``photo``, ``computers``, ``dblp`` or ``wordnet``.
+            ``photo``, ``computers``, ``dblp``, ``wordnet``, or ``lastfm``, which is a
+            :class:`~unweave.tasks.Recommendation`. With ``:links`` after it (``cora:links``) a graph is one whose
+            edges are to be predicted, :class:`~unweave.tasks.Links`.
         seed: Of the split into 81 % training, 9 % validation and 10 % test nodes. The graph is always the same.
         root: Data folder; by default ``UNWEAVE_DATA``, then the user's cache folder. Missing files are downloaded.
 
@@ -34,8 +41,16 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
         IntegrityError: A file is not the one it claims to be.
     """
     key = name.lower()
-    if key not in NAMES:
+    if key.removesuffix(LINKS) not in NAMES or key == f"lastfm{LINKS}":
         raise DataError(f"unknown data set {name!r}; known: {', '.join(NAMES)}")
+    if key.endswith(LINKS):
+        pairs = Links.of(load(key.removesuffix(LINKS), seed=seed, root=root), seed=seed)
+        pairs.name, pairs.split_seed = key, seed
+        return pairs
+    if key == "lastfm":
+        recommender = load_lastfm(find_root(root), seed)
+        recommender.name, recommender.split_seed = key, seed
+        return recommender
     if key == "demo":
         data = demo_graph()
     else:

@@ -11,17 +11,34 @@ from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
 from unweave.models.lightgcn import LightGCN
+from unweave.models.linker import Linker
 from unweave.models.sage import SAGE
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
 from unweave.models.sign import SIGN
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SAGE", "SGC", "SIGN", "LightGCN", "Shards", "build", "clear_memory", "width"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "MODELS",
+    "SAGE",
+    "SGC",
+    "SIGN",
+    "LightGCN",
+    "Linker",
+    "Shards",
+    "build",
+    "clear_memory",
+    "width",
+]
 
 MODELS: dict[str, type[nn.Module]] = {
     "gat": GAT,
     "gcn": GCN,
     "gin": GIN,
+    "lightgcn": LightGCN,
+    "linker": Linker,
     "sage": SAGE,
     "sgc": SGC,
     "sign": SIGN,
@@ -33,6 +50,9 @@ PAPER: dict[str, dict[str, Any]] = {
     "gin": {"activation": "tanh", "aggregation": "mean"},
 }
 """What a backbone of the paper's size needs so that most seeds find the same minimum on a small graph."""
+
+PAIRS = ("lightgcn", "linker")
+"""Models of pairs of nodes: what they give are embeddings, of no number of classes."""
 
 WIDE: dict[str, dict[str, Any]] = {
     "gat": {"attention": "features", "heads": 1},
@@ -66,7 +86,8 @@ def build(
 
     Args:
         name: Of :data:`MODELS`.
-        in_channels: Features of a node.
+        in_channels: Features of a node; of ``lightgcn`` rows of its table, which are the features of who has none but
+            its number.
         out_channels: Classes.
         forgettable: Whether it is to be trained to a minimum.
         nodes: Training nodes, by which such a model is made wide enough; ``None`` for the size that the paper has.
@@ -74,6 +95,8 @@ def build(
     """
     if name not in MODELS:
         raise ModelError(f"unknown model {name!r}; known: {', '.join(MODELS)}")
+    if name in PAIRS:
+        return _of_pairs(name, in_channels, width(nodes) if forgettable and nodes is not None else 64, given)
     options: dict[str, Any] = {}
     if forgettable and nodes is None:
         options = dict(PAPER.get(name, {}))
@@ -85,6 +108,13 @@ def build(
         return MODELS[name](in_channels, out_channels, **options)
     except TypeError as error:
         raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
+
+
+def _of_pairs(name: str, size: int, wide: int, given: dict[str, Any]) -> nn.Module:
+    """A model of embeddings, as wide as training to a minimum asks for; or as LightGCN's authors have it."""
+    if given.get("activation") is not None:
+        raise ModelError(f"{name} has no activation; leave that option out")
+    return MODELS[name](size, given.get("hidden") or wide, given.get("layers") or 2)
 
 
 FEW = 16

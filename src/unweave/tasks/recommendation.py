@@ -84,6 +84,11 @@ class Recommendation(Links):
             seed=seed,
         )
 
+    @property
+    def num_node_features(self) -> int:
+        """Users and items: who has no features is known by its number, and a table has a row for each."""
+        return self.layout.real.numel()
+
     def nodes_of(self, kind: str) -> Tensor:
         """Ids in the plain graph of all users, or of all items, in their own order."""
         ids: Tensor = (self.node_type == self.spec["types"].index(kind)).nonzero().flatten()
