@@ -40,6 +40,7 @@ class LightGCN(nn.Module):
         if min(nodes, width, layers) < 1:
             raise ModelError(f"a LightGCN has at least one row, column and layer, got {nodes}, {width}, {layers}")
         self.config = {"nodes": nodes, "width": width, "layers": layers}
+        self.num_nodes = nodes
         self.table = nn.Embedding(nodes, width)
         self.convs = nn.ModuleList(SparseLGConv() for _ in range(layers))
         self.reset_parameters()

@@ -97,6 +97,7 @@ def assemble(
     )
     graph.spec = {
         "types": list(types),
+        "rows": size,
         "candidates": tails.size(1),
         "binary": binary,
         "directed": directed,

@@ -114,11 +114,11 @@ class Links(Task):
         weight = self.get("edge_weight")
         more = {} if weight is None else {"edge_weight": _rows(weight, at.message_ids)}
         rows = _rows(self.table_row, at.real)
+        known = getattr(model, "num_nodes", None)  # LightGCN's, ours and PyG's
+        if isinstance(known, int) and known != self.spec["rows"]:
+            raise ModelError(f"the model has embeddings of {known} nodes, the graph has {self.spec['rows']}")
         if callable(getattr(model, "get_embedding", None)):
-            z = model.get_embedding(at.messages, **more)  # type: ignore[operator]
-            if rows.numel() != z.size(0):
-                raise ModelError(f"the model has embeddings of {z.size(0)} nodes, the graph has {rows.numel()}")
-            return z  # type: ignore[no-any-return]
+            return model.get_embedding(at.messages, **more)  # type: ignore[no-any-return, operator]
         encode = getattr(model, "encode", None)
         if callable(encode) and "rows" in inspect.signature(encode).parameters:
             return encode(rows, at.messages, **more)  # type: ignore[no-any-return]
@@ -188,7 +188,7 @@ class Links(Task):
         return {
             f"{name}.weight" if name else "weight": real
             for name, module in model.named_modules()
-            if isinstance(module, nn.Embedding) and module.num_embeddings == real.numel()
+            if isinstance(module, nn.Embedding) and module.num_embeddings == self.spec["rows"] == real.numel()
         }
 
     def scores(self, model: nn.Module) -> Mapping[str, float]:

@@ -35,6 +35,7 @@ def recall_at(k: int, hit: Tensor, relevant: Tensor) -> float:
 
 def ndcg_at(k: int, hit: Tensor, relevant: Tensor) -> float:
     """The same, counting a hit at place r as 1 / log2(r + 1), as a share of the best order."""
-    gain = 1 / torch.log2(torch.arange(2, k + 2, dtype=torch.float64, device=hit.device))
-    best = gain.cumsum(0)[relevant.clamp(max=k) - 1]
-    return float(((hit[:, :k].double() @ gain) / best).mean())
+    places = min(k, hit.size(1))
+    gain = 1 / torch.log2(torch.arange(2, places + 2, dtype=torch.float64, device=hit.device))
+    best = gain.cumsum(0)[relevant.clamp(max=places) - 1]
+    return float(((hit[:, :places].double() @ gain) / best).mean())
