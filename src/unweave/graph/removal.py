@@ -112,12 +112,13 @@ def check_request(data: Data, request: Request) -> Request:
 def _take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
     undirected = view.undirected
     request = _canonical(request, view.base, undirected)
+    whole = _with_all(view, request)
     nodes, labels, rows = (
         torch.tensor(list(ids), dtype=torch.long, device=view.gone.device)
-        for ids in (request.nodes, request.labels, request.features)
+        for ids in (whole.nodes, whole.labels, whole.features)
     )
-    edge_ids, uneven = _edges_of(view, request, nodes, undirected)
-    features, x = _without(view, request, nodes, rows)
+    edge_ids, uneven = _edges_of(view, whole, nodes, undirected)
+    features, x = _without(view, whole, nodes, rows)
     unlabelled = torch.unique(torch.cat([nodes, labels]))
     lost = unlabelled[~among(unlabelled, view.unlabelled)]
     in_use = torch.zeros_like(lost, dtype=torch.bool)
@@ -133,6 +134,15 @@ def _take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
     after = view.less(edges=edge_ids, nodes=nodes, rows=features, x=x, unlabelled=unlabelled, uneven=uneven)
     edges = view.edge_index[:, edge_ids]
     return after, Removal(request, after, undirected, edges, nodes, features, lost)
+
+
+def _with_all(view: GraphView, request: Request) -> Request:
+    """A request with all that goes along on the graph of a task, such as the examples of a user."""
+    if not isinstance(view.base, Task):
+        return request
+    graph = view.data
+    assert isinstance(graph, Task)
+    return graph.complete(request)
 
 
 def _canonical(request: Request, data: Data, undirected: bool) -> Request:
@@ -154,8 +164,6 @@ def _canonical(request: Request, data: Data, undirected: bool) -> Request:
             raise RequestError(
                 f"features: column {outside[0]} of node {node} is out of range; the graph has columns 0 … {width - 1}"
             )
-    if isinstance(data, Task):
-        request = data.complete(request)
     if not undirected or all(u <= v for u, v in request.edges):
         return request
     ordered = [(min(edge), max(edge)) for edge in request.edges]
