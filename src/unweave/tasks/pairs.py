@@ -75,19 +75,20 @@ def layout(edge_index: Tensor, edge_type: Tensor, node_type: Tensor, example: in
     number[examples] = torch.arange(examples.numel(), device=device)
     source, target = edge_index
 
-    def told(kind: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = kind.nonzero().flatten()
-        return into[source[chosen]], number[target[chosen]]
+    def told(kind: Tensor, into: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # At the rim of a part of a graph there are edges that stand in for others, to no example.
+        chosen = (kind & (number[target] >= 0) & (into[source] >= 0)).nonzero().flatten()
+        return into[source[chosen]], number[target[chosen]], chosen
 
     head, for_whom = (torch.full((examples.numel(),), -1, dtype=torch.long, device=device) for _ in range(2))
-    who, which = told(edge_type == HEAD, place)
+    who, which, _ = told(edge_type == HEAD, place)
     head[which] = who
-    who, which = told(edge_type == DRAWN_FOR, number)
+    who, which, _ = told(edge_type == DRAWN_FOR, number)
     for_whom[which] = who
     tails = torch.full((examples.numel(), candidates), -1, dtype=torch.long, device=device)
-    who, which = told(edge_type >= TAIL, place)
-    tails[which, edge_type[edge_type >= TAIL] - TAIL] = who
-    ids = (edge_type == MESSAGE).nonzero().flatten()
+    who, which, chosen = told(edge_type >= TAIL, place)
+    tails[which, edge_type[chosen] - TAIL] = who
+    ids = ((edge_type == MESSAGE) & (place[edge_index] >= 0).all(dim=0)).nonzero().flatten()
     wanted = head.clamp(min=0), tails.clamp(min=0)
     (heads, row), (known, column) = (torch.unique(some, return_inverse=True) for some in wanted)
     return Layout(
