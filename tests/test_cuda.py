@@ -242,3 +242,25 @@ def test_certificates_agree() -> None:
     assert there["distance"] == pytest.approx(here["distance"], rel=0.2)
     run = uw.train(uw.models.SGC(8, 3).cuda(), data.clone().cuda(), seed=1, certify=(1.0, 1e-3))
     assert run.forget(request).receipts[-1].method["name"] == "certified"
+
+
+def test_a_recording_outlives_what_others_remember() -> None:
+    """Graphs before and after a request share tensors: what one of them lets go of, the other may still read."""
+    draw = torch.Generator().manual_seed(0)
+    pairs = torch.stack([torch.arange(40).repeat_interleave(8), torch.randint(0, 30, (320,), generator=draw)], dim=1)
+    task = uw.tasks.Recommendation.of(pairs, users=40, items=30, negatives=4).to("cuda")
+    model = uw.models.LightGCN(70, 8).cuda()
+    whole = Objective(model, task, cross_entropy, torch.full((560,), 1e-3, device="cuda"), call, Meter(task.x.device))
+    left = whole.without(uw.draw("edges:0.1", task))
+    theta = flatten(model)
+    plain = [objective.evaluate(theta) for objective in (whole, left)]
+    for objective in (whole, left):
+        assert objective.record(theta) == "yes"
+    torch.cuda.empty_cache()
+    rubbish = [torch.full((2**18,), -1, device="cuda") for _ in range(8)]
+    for _ in range(3):
+        for objective, (value, gradient) in zip((whole, left), plain, strict=True):
+            again = objective.evaluate(theta)
+            assert again[0] == pytest.approx(value, rel=1e-5)
+            torch.testing.assert_close(again[1], gradient, rtol=1e-4, atol=1e-5)
+    assert len(rubbish) == 8

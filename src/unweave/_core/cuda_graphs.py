@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unweave._core.compat import DispatchMode, storage_key
+from unweave._core.memory import storages_in
 from unweave.errors import UnweaveError
 
-__all__ = ["LOOKS", "Function", "aside", "record"]
+__all__ = ["LOOKS", "Function", "Outsiders", "aside", "record"]
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 
@@ -32,8 +34,10 @@ class _Recorded:
         self._input = example.detach().clone()
         with aside(device):
             function(self._input)  # what is found out once and remembered may wait
-            with _nobody_waits():
+            with _nobody_waits(), Outsiders() as outsiders:
                 function(self._input)
+        # A recording reads where these lay, whoever else lets go of them.
+        self._held = outsiders.storages
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=_pool(device), stream=_stream(device)):
             self._outputs = function(self._input)
@@ -45,13 +49,36 @@ class _Recorded:
         return tuple(output.clone() for output in self._outputs)
 
 
+class Outsiders(DispatchMode):  # type: ignore[no-untyped-call]
+    """Notes, within the block, all memory that is read there and was not made there.
+
+    Attributes:
+        storages: That memory; it stays for as long as this is held.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.storages: list[torch.UntypedStorage] = []
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation: what it is given and nobody here has made comes from outside."""
+        for storage in storages_in((args, kwargs)):
+            if storage_key(storage) not in self._known:
+                self._known.add(storage_key(storage))
+                self.storages.append(storage)
+        result = func(*args, **(kwargs or {}))
+        self._known.update(storage_key(storage) for storage in storages_in(result))
+        return result
+
+
 def record(function: Function, example: Tensor) -> tuple[Function, str]:
     """The function recorded, where it runs on a GPU and can be; otherwise the function itself. And which, in words."""
     if example.device.type != "cuda":
         return function, f"no: it runs on the {example.device.type}"
     try:
         return _Recorded(function, example), "yes"
-    except (RuntimeError, UnweaveError) as error:
+    except (RuntimeError, ImportError, UnweaveError) as error:
         torch.cuda.synchronize(example.device)
         _settle_random_numbers()
         return function, f"no: {str(error).splitlines()[0]}"

@@ -5,6 +5,7 @@ count is the same on every machine. Memory that a kernel takes for itself while 
 """
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from unweave._core.compat import DispatchMode, leaves, storage_key
 from unweave.errors import MethodError
 
-__all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory"]
+__all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory", "storages_in"]
 
 MIB = 2**20
 
@@ -38,13 +39,11 @@ class TensorBytes(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation; what it is given is known, what it returns may be new."""
-        for given in leaves((args, kwargs)):
-            for storage in _storages(given):
-                self._hold(storage, 0)
+        for storage in storages_in((args, kwargs)):
+            self._hold(storage, 0)
         result = func(*args, **(kwargs or {}))
-        for made in leaves(result):
-            for storage in _storages(made):
-                self._hold(storage, storage.nbytes())
+        for storage in storages_in(result):
+            self._hold(storage, storage.nbytes())
         if self._now > self._limit:
             raise OverBudget
         return result
@@ -60,6 +59,12 @@ class TensorBytes(DispatchMode):  # type: ignore[no-untyped-call]
 
     def _free(self, key: int) -> None:
         self._now -= self._held.pop(key)
+
+
+def storages_in(tree: object) -> Iterator[torch.UntypedStorage]:
+    """The memory of all tensors that lists, tuples and dictionaries hold in the end."""
+    for value in leaves(tree):
+        yield from _storages(value)
 
 
 def _storages(value: object) -> list[torch.UntypedStorage]:

@@ -18,6 +18,7 @@ from unweave.graph.index import is_undirected
 from unweave.graph.removal import Removal, remove
 from unweave.objective.scores import gap
 from unweave.request import Request
+from unweave.tasks.task import Task
 from unweave.training.adam import Progress
 from unweave.training.agreement import Agreement
 
@@ -170,7 +171,7 @@ def build_case(
         progress: Called with (models there, models).
     """
     removal = remove(data, request)
-    request = removal.request
+    request = _of_examples(data, removal.request) if isinstance(data, Task) else removal.request
     rng = np.random.default_rng([STREAM, seed])
     nodes, targets, notes = _nodes(data, request, rng)
     links, deleted, more = _links(data, request, rng)
@@ -208,6 +209,14 @@ def build_case(
         how=how,
         notes=(*notes, *more),
     )
+
+
+def _of_examples(data: Task, request: Request) -> Request:
+    """A request by the examples that go: with each goes its pair, so that a half of them is a half of what is asked."""
+    whole = data.complete(request)
+    if not whole.nodes:
+        return request
+    return Request(nodes=whole.nodes, features=request.features, labels=request.labels)
 
 
 def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:

@@ -112,8 +112,8 @@ class Links(Task):
         """What a model makes of the nodes that are no examples, ``[nodes, columns]``."""
         at = self.layout
         weight = self.get("edge_weight")
-        more = {} if weight is None else {"edge_weight": _rows(weight, at.message_ids)}
-        rows = _rows(self.table_row, at.real)
+        more = {} if weight is None else {"edge_weight": _rows(at.message_ids, weight)}
+        rows = _rows(at.real, self.table_row)
         known = getattr(model, "num_nodes", None)  # LightGCN's, ours and PyG's
         if isinstance(known, int) and known != self.spec["rows"]:
             raise ModelError(f"the model has embeddings of {known} nodes, the graph has {self.spec['rows']}")
@@ -122,7 +122,7 @@ class Links(Task):
         encode = getattr(model, "encode", None)
         if callable(encode) and "rows" in inspect.signature(encode).parameters:
             return encode(rows, at.messages, **more)  # type: ignore[no-any-return]
-        x = _rows(self.x, at.real)
+        x = _rows(at.real, self.x)
         z = (encode if callable(encode) else model)(x, at.messages, **more)
         if not isinstance(z, Tensor) or z.dim() != 2 or z.size(0) != at.real.numel():
             got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
@@ -248,7 +248,8 @@ def _scored(model: nn.Module, z: Tensor, at: Layout) -> Tensor:
 
 
 @remembered
-def _rows(values: Tensor, ids: Tensor) -> Tensor:
+def _rows(ids: Tensor, values: Tensor) -> Tensor:
+    """Some rows; remembered with their ids, which every graph has its own of, while graphs may share the values."""
     return values.index_select(0, ids)
 
 
