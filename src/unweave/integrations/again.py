@@ -42,8 +42,8 @@ def as_before(
     if trainer is None:
         return None
     own = as_trainer(trainer)
-    if polish is None and own.whole:
-        return trainer  # it says by itself where it ends
+    if polish is None and (not own.states or own.until == epochs):
+        return trainer  # as it is, so that it can be stored: it ends by itself where the first one did
 
     def to_minimum(model: nn.Module, data: Data) -> None:
         if polish is None:
