@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 SLOW = {"ladder.md", "speed.md"}
 """Pages whose commands take minutes: ``make test-slow`` runs them."""
+
+OPTIONAL = ("lightning",)
+"""Packages of extras that a developer need not have: blocks that import one are left out where it is missing."""
 
 ALONE = {"service.md"}
 """Pages whose code needs a service that runs: ``tests/serve/test_guide.py`` has one."""
@@ -37,6 +41,7 @@ def marked(language: str) -> list[object]:
     return part + [pytest.param(p, None, id=f"{p.stem}-whole", marks=pytest.mark.slow) for p in found]
 
 
+@pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec.*", "ignore:.*does not have many workers.*")
 @pytest.mark.usefixtures("embedded", "few_references", "brief")
 @pytest.mark.parametrize(("page", "embedded"), marked("python"), indirect=["embedded"])
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +49,8 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # a page's own method is not there for others
     names: dict[str, object] = {"__name__": page.stem}
     for number, code in enumerate(blocks("python", page), start=1):
+        if any(f"import {name}" in code and find_spec(name) is None for name in OPTIONAL):
+            continue
         exec(compile(code, f"{page.name}, block {number}", "exec"), names)
 
 

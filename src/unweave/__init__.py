@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unweave._core.version import __version__
 
 if TYPE_CHECKING:
-    from unweave import methods as methods, models as models
+    from unweave import integrations as integrations, methods as methods, models as models
     from unweave.auditing import Audit as Audit
     from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
@@ -76,6 +76,7 @@ _VOCABULARY = {
     "audit": "run.audit",
     "compare": "experiments.compare",
     "draw": "graph.draw",
+    "integrations": "integrations",
     "load": "datasets.loading",
     "losses": "objective.losses",
     "methods": "methods",

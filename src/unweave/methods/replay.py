@@ -36,7 +36,8 @@ class Replay(Method):
         share: How much of the training to do again: it resumes at the latest checkpoint before the last ``share``. 1
             starts anew and needs none.
         checkpoints: The states there are; those of the run, where it is the run that forgets.
-        epochs: Epochs of the whole training; those of the recipe, where the method is given by name.
+        epochs: Epochs of the whole training; those of the recipe, where the method is given by name, or the default of
+            the trainer's ``until``.
         lr: Learning rate of full-batch Adam; likewise.
         forgettable: Polish to a minimum afterwards, as a forgettable model was.
         trainer: Your own training, instead of ``lr`` and ``forgettable``: a :class:`~unweave.Trainer`.
@@ -56,15 +57,18 @@ class Replay(Method):
             raise MethodError(f"share must be above 0 and at most 1, which is the whole training, got {self.share!r}")
         check_schedule(self.epochs, self.lr)
         if self.trainer is not None:
-            as_trainer(self.trainer).resumable(f"method {self.name!r}")
+            own = as_trainer(self.trainer)
+            own.resumable(f"method {self.name!r}")
+            if self.epochs is None:  # a trainer may say by itself for how long it trains
+                object.__setattr__(self, "epochs", own.until)
         in_order(self.checkpoints)
 
     def check(self) -> None:
         """Refuse where nobody said how to train."""
         if self.trainer is not None and self.epochs is None:
             raise MethodError(
-                f"method {self.name!r} has to know for how many epochs trainer= trains; give epochs=, or "
-                "recipe=unweave.Recipe(epochs=…)"
+                f"method {self.name!r} has to know for how many epochs trainer= trains; give epochs=, "
+                "recipe=unweave.Recipe(epochs=…), or its argument until a default"
             )
         if self.trainer is None and None in (self.epochs, self.lr):
             Training(0.0).require(f"method {self.name!r}")

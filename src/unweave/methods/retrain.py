@@ -56,7 +56,9 @@ class Retrain(Method):
 
     def __post_init__(self) -> None:
         check_schedule(self.epochs, self.lr)
-        _ = self._own
+        own = self._own
+        if own is not None and self.epochs is None:  # a trainer may say by itself for how long it trains
+            object.__setattr__(self, "epochs", own.until)
         number = isinstance(self.disturbed, int | float) and 0 <= self.disturbed < 1
         if not number or (self.disturbed and self.trainer is not None):
             raise MethodError(f"disturbed must be at least 0 and below 1, without trainer=, got {self.disturbed!r}")

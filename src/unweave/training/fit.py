@@ -30,7 +30,7 @@ from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
 from unweave.training.recipe import Recipe
 
-__all__ = ["CERTIFIED_DECAY", "ORDINARY_DECAY", "Trained", "train_model"]
+__all__ = ["CERTIFIED_DECAY", "ORDINARY_DECAY", "Trained", "check_shares", "train_model"]
 
 
 ORDINARY_DECAY = 1e-4
@@ -111,7 +111,7 @@ def train_model(
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
-    _check_shares(checkpoints)
+    check_shares(checkpoints)
     loss = as_loss(loss)
     check_data(data)
     check_model(model, data, trained=False)
@@ -138,7 +138,8 @@ def train_model(
     return _fit_until_enough(job, recipe) if until_enough else _fit(job, recipe)
 
 
-def _check_shares(shares: Sequence[float]) -> None:
+def check_shares(shares: Sequence[float]) -> None:
+    """Shares of a training that some of it is left of."""
     if not (isinstance(shares, Sequence) and all(isinstance(s, int | float) and 0 < s < 1 for s in shares)):
         raise ModelError(
             f"checkpoints must be shares of the training above 0 and below 1, e.g. (0.05, 0.2), got {shares!r}; the "
