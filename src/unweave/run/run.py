@@ -210,6 +210,7 @@ class Run(Parts):
         method: str | Method | None = None,
         *,
         out: str | Path | None = None,
+        graph: str | Path | None = None,
         strict: bool = False,
         skip_invalid: bool = False,
         allow_class_loss: bool = False,
@@ -228,6 +229,7 @@ class Run(Parts):
             change: One change, or several in order; requests may be among them.
             method: ``"gif"`` by default; ``"retrain"``, ``"finetune"`` and ``"none"`` answer changes too.
             out: A folder for the new run, as of :meth:`forget`.
+            graph: A ``.pt`` file for the graph as it is now, written after each change too: what to open the run with.
             strict: Refuse an answer that is worse than doing nothing.
             skip_invalid: Go on where a change cannot be carried out, with a receipt that says why it was refused.
             allow_class_loss: Allow the last training node of a class to go.
@@ -247,7 +249,8 @@ class Run(Parts):
             in_place=out is not None and is_home(self._state, Path(out)),
             options=options,
         )
-        how: dict[str, Any] = {"skip_invalid": skip_invalid, "progress": progress}
+        file = None if graph is None else Path(graph)
+        how: dict[str, Any] = {"graph": file, "skip_invalid": skip_invalid, "progress": progress}
         return self._followed(listed_changes(change), wish, out, **how)
 
     def preview(

@@ -2,9 +2,11 @@
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 from unweave.changes import Change
+from unweave.datasets.own import writing_graph
 from unweave.errors import EmptyRequestError, InterruptedStream, RequestError, UnweaveError
 from unweave.graph.index import is_undirected
 from unweave.graph.removal import check_request
@@ -65,6 +67,7 @@ def forget_all(
     *,
     batch: bool = False,
     out: Path | None = None,
+    graph: Path | None = None,
     skip_invalid: bool = False,
     progress: Progress | None = None,
 ) -> State:
@@ -87,8 +90,8 @@ def forget_all(
                 state = _next(state, request, wish, skip_invalid=skip_invalid)
             if number + 1 == total:  # what the ladder chooses by is needed until then
                 state = purge(state, wish.memory_mib, in_place=wish.in_place) if wish.purge else state
-            if out is not None:
-                state = save(state, out, overwrite=True)
+            with nullcontext() if graph is None else writing_graph(state.data, graph):
+                state = state if out is None else save(state, out, overwrite=True)
             done += 1
             if progress is not None:
                 progress(done, total)
