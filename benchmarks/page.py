@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pages import (
     audit,
+    changes,
     ladder,
     ladder_matrix,
     living,
@@ -29,6 +30,7 @@ from shared import RESULTS
 
 PAGES = {
     "audit": audit.PAGE,
+    "changes": changes.PAGE,
     "ladder": ladder.PAGE,
     "ladder_matrix": ladder_matrix.PAGE,
     "living": living.PAGE,

@@ -15,8 +15,9 @@ def read(out: Path) -> list[Document]:
 
 def share(found: Document) -> float:
     """Passes of all updates, as a share of a training every day."""
-    daily = mean(mark["retraining"] for mark in found["compared"]) * len(found["receipts"])
-    return sum(told["passes"] for told in found["receipts"]) / daily
+    daily: float = mean(mark["retraining"] for mark in found["compared"]) * len(found["receipts"])
+    spent: float = sum(told["passes"] for told in found["receipts"])
+    return spent / daily
 
 
 def blocks(found: list[Document]) -> Blocks:

@@ -66,13 +66,16 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
     if path.suffix not in (".pt", ".pth"):
         raise DataError(f"{path} must end in .pt: that is how a graph is written")
     new = path.with_name(f"{path.name}.new")
-    kinds = (Tensor, str, int, float, bool)
+    kept = {key: value for key, value in data.to_dict().items() if value is not None}
+    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor | str | int | float)), None)
+    if odd is not None:
+        raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
     try:
-        torch.save({key: value for key, value in data.to_dict().items() if isinstance(value, kinds)}, new)
-        yield
-        new.replace(path)
+        torch.save(kept, new)
     except (OSError, RuntimeError) as error:
         raise DataError(f"cannot write the graph {path}: {error}") from error
+    yield
+    new.replace(path)
 
 
 def _weights_only(path: Path) -> object:
