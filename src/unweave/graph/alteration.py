@@ -37,6 +37,7 @@ class Alteration(Removal):
     included, and ``labels`` those that lost a label in use, got one or have another.
 
     Attributes:
+        old: The old graph, as it was given.
         before: The old graph, with a blank row for each new node.
         added: Ids of the new nodes.
         came: The stored edges that came, ``[2, m]``.
@@ -45,6 +46,7 @@ class Alteration(Removal):
         numbers: How much that is.
     """
 
+    old: Data
     before: Data
     added: Tensor
     came: Tensor
@@ -129,6 +131,7 @@ def alter(data: Data, change: Change) -> Alteration:
         nodes=nodes,
         features=torch.unique(torch.cat([lost, other, added])),
         labels=torch.unique(torch.cat([labels, relabelled, fresh])),
+        old=data,
         before=before,
         added=added,
         came=came,
