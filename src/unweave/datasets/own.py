@@ -71,6 +71,7 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
     if odd is not None:
         raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         torch.save(kept, new)
     except (OSError, RuntimeError) as error:
         raise DataError(f"cannot write the graph {path}: {error}") from error
