@@ -38,7 +38,7 @@ def blocks(found: list[Document]) -> Blocks:
             "update every day": lambda r: f"{r[1]['gaps']['update']:.1e}",
             "doing nothing": lambda r: f"{r[1]['gaps']['none']:.1e}",
             "weekly training": lambda r: f"{r[1]['gaps']['weekly']:.1e}",
-            "update / nothing": lambda r: f"{r[1]['gaps']['update'] / r[1]['gaps']['none']:.4f}",
+            "update / nothing": lambda r: f"{r[1]['gaps']['update'] / r[1]['gaps']['none']:.0e}",
             "test F1, updated": lambda r: f"{r[1]['test_f1']['update']:.3f}",
             "retrained": lambda r: f"{r[1]['test_f1']['retrained']:.3f}",
         },
@@ -57,7 +57,7 @@ def blocks(found: list[Document]) -> Blocks:
         },
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/living.py`, with other work on the machine, on {where}."
+    yield f"Measured by `python benchmarks/living.py` (weight decay 0.01), with other work on the machine, on {where}."
 
 
 PAGE = Page("A year of a graph that lives", read, blocks)
