@@ -1,6 +1,6 @@
 """One change to a model that was trained as usual, or to a minimum: how near to one trained anew on the new graph?
 
-    python benchmarks/changes.py --data cora --models gcn
+    python benchmarks/changes.py --data cora --models gcn,sgc
 
 Additions and corrections of several sizes, and beside each the deletion of the same nodes or edges. Each is answered
 by ``gif`` from a prepared state, and compared with a model that is trained anew with the same seed.
@@ -97,7 +97,7 @@ def main() -> None:
     """Measure every change that is not measured yet."""
     torch.set_num_threads(1)
     parser = arguments(
-        __doc__, "changes", data="cora", models=("gcn",), ways=("ordinary", "forgettable"), shares=(0.01, 0.05)
+        __doc__, "changes", data="cora", models=("gcn", "sgc"), ways=("ordinary", "forgettable"), shares=(0.01, 0.05)
     )
     asked = parser.parse_args()
     out = asked.out / f"{asked.data}.jsonl"

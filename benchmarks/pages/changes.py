@@ -35,7 +35,7 @@ def blocks(found: list[Document]) -> Blocks:
         },
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/changes.py --models gcn` on {where}."
+    yield f"Measured by `python benchmarks/changes.py` on {where}."
 
 
 PAGE = Page("One change beside one deletion", read, blocks)
