@@ -11,8 +11,10 @@ from pathlib import Path
 
 from pages import (
     audit,
+    changes,
     ladder,
     ladder_matrix,
+    living,
     matrix,
     overfitted,
     poison,
@@ -29,8 +31,10 @@ from shared import RESULTS
 
 PAGES = {
     "audit": audit.PAGE,
+    "changes": changes.PAGE,
     "ladder": ladder.PAGE,
     "ladder_matrix": ladder_matrix.PAGE,
+    "living": living.PAGE,
     "matrix": matrix.PAGE,
     "overfitted": overfitted.PAGE,
     "poison": poison.PAGE,

@@ -43,9 +43,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Path], A
 @pytest.mark.usefixtures("embedded", "few_references", "brief")
 @pytest.mark.parametrize(("page", "embedded"), marked("bash"), indirect=["embedded"])
 def test_the_commands_run(page: Path, tmp_path: Path, trained: Callable[[str, Path], Any]) -> None:
-    (tmp_path / "requests.jsonl").write_text(
-        next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')
-    )
+    text = next((block for block in blocks("text", page) if block.startswith("{")), '{"edges": [[2, 146]]}\n')
+    for name in ("requests.jsonl", "changes.jsonl"):
+        (tmp_path / name).write_text(text)
     commands = [line for block in blocks("bash", page) for line in block.splitlines() if line.startswith("unweave ")]
     if any(command.startswith("unweave ledger ") for command in commands):
         Ledger.at(tmp_path / "service")

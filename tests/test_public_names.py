@@ -15,7 +15,7 @@ SOURCE = Path(unweave.__file__).parent
 
 def test_exported_names_are_pinned() -> None:
     assert sorted(unweave.__all__) == [
-        "Audit", "Loss", "Method", "Plan", "Receipt", "Recipe", "Request", "Run", "Training", "UnweaveError",
+        "Audit", "Change", "Loss", "Method", "Plan", "Receipt", "Recipe", "Request", "Run", "Training", "UnweaveError",
         "__version__", "audit", "compare", "draw", "integrations",
         "load", "losses", "methods", "models", "polish", "prepare", "split", "train", "unlearn",
     ]  # fmt: skip

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from unweave.auditing import Audit as Audit
     from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
+    from unweave.changes import Change as Change
     from unweave.curvature.preparation import prepare as prepare
     from unweave.curvature.prepared import Prepared as Prepared
     from unweave.datasets import load as load, split as split
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _VOCABULARY = {
     "Audit": "auditing.audit",
+    "Change": "changes.change",
     "Loss": "objective.losses",
     "Method": "methods.base",
     "Plan": "run.plan",

@@ -16,6 +16,8 @@ from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DivergenceError, EmptyRequestError, MethodError, ModelError, NoProgressError, StrictError
+from unweave.graph.alteration import Alteration
+from unweave.graph.index import among
 from unweave.graph.region import Region
 from unweave.graph.view import GraphView
 from unweave.methods.account import (
@@ -30,6 +32,7 @@ from unweave.methods.account import (
     untouched,
 )
 from unweave.methods.base import Method, Outcome
+from unweave.methods.changing import Asked, as_asked, check_answers
 from unweave.methods.deferred import RULES as DEFERRED, forget_locally
 from unweave.methods.memories import memories
 from unweave.methods.posing import meter_for, pose, pose_bounded
@@ -86,7 +89,7 @@ class Unlearned:
 def unlearn(
     model: nn.Module,
     data: Data | GraphView,
-    request: Request,
+    request: Asked,
     method: str | Method = "gif",
     *,
     weight_decay: AnyDecay,
@@ -107,7 +110,7 @@ def unlearn(
         model: Any module called as ``model(x, edge_index[, edge_weight])`` that gives one row a node.
         data: The graph it was trained on, with ``x``, ``edge_index``, ``y`` and ``train_mask``; or what a deferred
             request left of it, ``graph`` of its result.
-        request: What to forget.
+        request: What to forget; or a :class:`~unweave.Change`, with what is added and corrected too.
         method: Name of a method (``unweave.methods.available()``) or a :class:`~unweave.methods.Method`.
         weight_decay: The ``weight_decay`` the model was trained with (0 for none), as one number, by
             parameter or module name, or as the torch optimiser that trained it: L2 as in Adam and SGD is taken as it
@@ -138,13 +141,16 @@ def unlearn(
     """
     how = make(method, options, recipe)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
+    request = as_asked(request)
+    if not isinstance(request, Request):
+        check_answers(how, defer=defer, bounded=memory_mib is not None)
     loss, weight_decay = as_loss(loss), as_weight_decay(weight_decay, model)
     check_kinds(how, weight_decay, recipe, hops, defer=defer, bounded=memory_mib is not None, strict=strict)
     seed = seed if seed is not None else recipe.seed if recipe is not None else 0
     given: dict[str, Any] = {"weight_decay": weight_decay, "loss": loss, "forward": forward, "meter": meter}
     given |= {"allow_class_loss": allow_class_loss}
     try:
-        if defer:
+        if defer and isinstance(request, Request):
             local = forget_locally(model, data, request, how, **given)
             parts: dict[str, Any] = {"model": local.model, "graph": local.graph, "prepared": local.prepared}
             facts = local.facts
@@ -177,7 +183,7 @@ def unlearn(
 def _carried_out(
     model: nn.Module,
     data: Data | GraphView,
-    request: Request,
+    request: Asked,
     how: Method,
     hops: int | None,
     memory_mib: float | None,
@@ -203,7 +209,7 @@ def _carried_out(
             digest_after = tensor_digest(new.named_parameters())
         certificate = certificate_of(problem.remaining, outcome)
     facts: dict[str, Any] = {
-        "request": removal.request.content(),
+        "request": removal.content,
         "removed": removal.counts | types_of(problem) | ({"rows": rows} if rows else {}),
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
@@ -245,7 +251,7 @@ def _carried_out(
 def pose_for(
     model: nn.Module,
     data: Data | GraphView,
-    request: Request,
+    request: Asked,
     how: Method,
     hops: int | None,
     memory_mib: float | None,
@@ -255,7 +261,7 @@ def pose_for(
     given["prepared"] = getattr(how, "prepared", None)
     meter: Meter = given["meter"]
     with torch.set_grad_enabled(how.local):
-        if memory_mib is not None:
+        if memory_mib is not None and isinstance(request, Request):
             posed = pose_bounded(model, data, request, memory_mib=memory_mib, **given)
         else:
             whole = data.data if isinstance(data, GraphView) else data
@@ -321,6 +327,10 @@ def _aged(ready: Prepared, problem: Problem) -> Prepared:
     remaining, removal = problem.remaining, problem.removal
     if isinstance(remaining, Blocks):
         return replace(ready, locality=remaining.locality)
+    if isinstance(removal, Alteration):
+        here = problem.original.nodes
+        joined = remaining.nodes[~among(remaining.nodes, here)].numel()
+        ready = ready.grown(removal.came.size(1) + removal.weighed.size(1), joined)
     return ready.on(removal.data, remaining.loss, remaining.forward, recount=removal.labels.numel() > 0)
 
 

@@ -20,6 +20,7 @@ from unweave.cli.reproduce import reproduce
 from unweave.cli.serve import backup, register, request, serve, token, work
 from unweave.cli.show import show
 from unweave.cli.train import train
+from unweave.cli.update import update
 from unweave.cli.verify import verify
 
 __all__ = ["app"]
@@ -39,6 +40,7 @@ for command in (
     rehearse,
     explain,
     forget,
+    update,
     verify,
     audit,
     compare,

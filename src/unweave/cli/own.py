@@ -48,7 +48,7 @@ def opened(path: Path, *, device: str = "cpu", root: Path | None, model: str | N
     try:
         run = Run.open(path, root=root, data=None if data is None else read_graph(data), **how)
     except RunError as error:
-        if "of your own" not in str(error):
+        if "of your own" not in str(error) or "--data" in str(error):
             raise
         raise RunError(f"{error} (on the command line --model package.module:factory --data graph.pt)") from error
     return run.to(find_device(device))

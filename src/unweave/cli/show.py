@@ -66,6 +66,8 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
         say(f"{'Kept':<11}checkpoints: {describe_checkpoints(found.checkpoints, epochs)}")
     waiting = f", {found.pending} of them unverified: run `unweave verify {run}`" if found.pending else ""
     say(f"{'Requests':<11}{sum(receipt.kind == 'request' for receipt in found.receipts)}{waiting}")
+    if changes := sum(receipt.kind == "change" for receipt in found.receipts):
+        say(f"{'Changes':<11}{changes} of data that was added or corrected")
     if known is not None:
         age = age_of(known, found.receipts)
         anew = f"; `unweave calibrate {run}` measures this one" if age["requests_ago"] else ""

@@ -23,7 +23,7 @@ __all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
     *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement"),
-    *("edges", "nodes", "mass", "age", "seconds", "passes"),
+    *("edges", "nodes", "mass", "came", "joined", "age", "seconds", "passes"),
 )
 
 
@@ -64,6 +64,8 @@ class Prepared:
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
         mass: What their mean loss divided by then.
+        came: Stored edges that came since, or weigh something else.
+        joined: Training nodes that came since.
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
@@ -84,6 +86,8 @@ class Prepared:
     edges: int = 0
     nodes: int = 0
     mass: float = 0.0
+    came: int = 0
+    joined: int = 0
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
@@ -106,9 +110,13 @@ class Prepared:
         return "after training" + (f", {self.age} request{'s' * (self.age > 1)} ago" if self.age else "")
 
     def worn(self, edges: int, nodes: int) -> float:
-        """The share of the stored edges or of the training nodes, whichever is larger, that went since."""
-        gone = [1 - now / then for now, then in ((edges, self.edges), (nodes, self.nodes)) if then]
-        return max(gone, default=0.0)
+        """The share of the stored edges or of the training nodes, whichever is larger, that went or came since."""
+        parts = ((edges, self.edges, self.came), (nodes, self.nodes, self.joined))
+        return max((1 + (2 * came - now) / then for now, then, came in parts if then), default=0.0)
+
+    def grown(self, edges: int, nodes: int) -> "Prepared":
+        """The same state once stored edges and training nodes came, or became others."""
+        return replace(self, came=self.came + edges, joined=self.joined + nodes)
 
     def serves(
         self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward

@@ -1,5 +1,7 @@
 """A graph of one's own from a file: tensors alone are read, and nothing in it is executed."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -11,7 +13,7 @@ from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
 from unweave.errors import DataError
 
-__all__ = ["SUFFIXES", "read_graph"]
+__all__ = ["SUFFIXES", "read_graph", "writing_graph"]
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
 NEEDED = ("x", "edge_index", "y", "train_mask")
@@ -51,6 +53,30 @@ def read_graph(path: str | Path) -> Data:
     if missing:
         raise DataError(f"{path} has no {', '.join(missing)}; a graph needs {', '.join(NEEDED)}")
     return found
+
+
+@contextmanager
+def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
+    """Write a graph to a ``.pt`` file that :func:`read_graph` reads; it takes its place when the block ends well.
+
+    Raises:
+        DataError: It cannot be written there.
+    """
+    path = Path(path)
+    if path.suffix not in (".pt", ".pth"):
+        raise DataError(f"{path} must end in .pt: that is how a graph is written")
+    new = path.with_name(f"{path.name}.new")
+    kept = {key: value for key, value in data.to_dict().items() if value is not None}
+    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor | str | int | float)), None)
+    if odd is not None:
+        raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(kept, new)
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"cannot write the graph {path}: {error}") from error
+    yield
+    new.replace(path)
 
 
 def _weights_only(path: Path) -> object:

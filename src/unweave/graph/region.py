@@ -54,7 +54,7 @@ def influenced_region(graph: Data | GraphView, removal: Removal, reach: Reach) -
     edges a step.
 
     Args:
-        graph: The graph before the removal; the remaining graph has only fewer edges.
+        graph: The graph before the removal; the remaining graph has only fewer edges. Of a change, the edges of both.
         removal: What went.
         reach: The message-passing steps of the model.
     """
@@ -62,9 +62,9 @@ def influenced_region(graph: Data | GraphView, removal: Removal, reach: Reach) -
     if reach.steps is None:
         return Region(torch.arange(view.size, device=view.gone.device), view.size, (view.size,), reach)
     onward = int(reach.flow == "source_to_target")
-    start = [removal.features, removal.nodes, *([removal.edges.flatten()] if reach.normalised else [])]
+    start = [removal.features, removal.nodes, *([removal.moved.flatten()] if reach.normalised else [])]
     spread = _by_looks if view.known_index is None else _by_index
-    nodes, sizes = spread(view, torch.cat(start), removal.edges[onward], reach.steps, onward)
+    nodes, sizes = spread(view, torch.cat(start), removal.moved[onward], reach.steps, onward)
     return Region(nodes, view.size, sizes, reach)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,21 @@ class Removal:
     def stored_edges(self) -> int:
         """Stored edges that remain."""
         return int(self.graph.edge_index.size(1)) if isinstance(self.graph, Data) else self.graph.stored_edges
+
+    @property
+    def stored_edges_before(self) -> int:
+        """Stored edges that there were."""
+        return self.stored_edges + self.edges.size(1)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What was carried out, as a receipt has it."""
+        return self.request.content()
+
+    @property
+    def moved(self) -> Tensor:
+        """The stored edges that messages take no longer as before, ``[2, m]``."""
+        return self.edges
 
     @cached_property
     def touched(self) -> Tensor:

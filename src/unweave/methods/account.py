@@ -8,15 +8,16 @@ from torch_geometric.data import Data
 
 from unweave._core.digest import tensor_digest
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
+from unweave.changes import Change
 from unweave.errors import DivergenceError
 from unweave.graph.region import Region
 from unweave.methods.base import Method, Outcome
+from unweave.methods.changing import Asked
 from unweave.methods.problem import Problem
 from unweave.models.reach import describe
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
 from unweave.receipt.lines import OF_TYPE
-from unweave.request import Request
 from unweave.tasks.task import Task
 
 __all__ = [
@@ -41,9 +42,15 @@ the same, and before it the data pulls harder: after 30 to 400 epochs of Adam on
 taken for such a number pulled 1.4 to 2,400 times as hard."""
 
 
-def asked_of(request: Request) -> dict[str, Any]:
-    """What a receipt has of a request as it was received."""
-    return {"id": request.id, "note": request.note, "asked": request.content(), "request_digest": request.digest}
+def asked_of(asked: Asked) -> dict[str, Any]:
+    """What a receipt has of a request as it was received; of a change all but its values."""
+    return {
+        "kind": "change" if isinstance(asked, Change) else "request",
+        "id": asked.id,
+        "note": asked.note,
+        "asked": asked.outline() if isinstance(asked, Change) else asked.content(),
+        "request_digest": asked.digest,
+    }
 
 
 def untouched(model: nn.Module) -> dict[str, Any]:
@@ -58,7 +65,7 @@ def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
     return {
         "nodes": region.mask.numel(),
         "undirected": removal.undirected,
-        "stored_edges_before": removal.stored_edges + removal.edges.size(1),
+        "stored_edges_before": removal.stored_edges_before,
         "stored_edges_after": removal.stored_edges,
         "training_nodes_before": problem.original.nodes.numel(),
         "training_nodes_after": problem.remaining.nodes.numel(),

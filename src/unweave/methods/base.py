@@ -98,6 +98,8 @@ class Method(ABC):
             taken for the receipt, and the outcome says in words how near it is.
         rules: Groups of :class:`~unweave._core.tuning.Tuning` that decide about it; its receipts have their numbers.
         gone: Options that it once had, each with where they went.
+        changes: Whether it also answers data that is added or corrected: all it uses of what was asked are the two
+            objectives and the new graph.
         bounded: Whether it works in bounded memory: it then evaluates objectives and curvature
             (:func:`unweave.curvature.products.products`) and never calls the model on the graph itself.
     """
@@ -105,6 +107,7 @@ class Method(ABC):
     name: ClassVar[str]
     local: ClassVar[bool] = True
     bounded: ClassVar[bool] = False
+    changes: ClassVar[bool] = False
     rules: ClassVar[tuple[str, ...]] = ()
     gone: ClassVar[Mapping[str, str]] = {}
 

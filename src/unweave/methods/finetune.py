@@ -29,6 +29,7 @@ class Finetune(Method):
 
     name: ClassVar[str] = "finetune"
     bounded: ClassVar[bool] = True
+    changes: ClassVar[bool] = True
     epochs: int | None = None
     seconds: float | None = None
     lr: float | None = None

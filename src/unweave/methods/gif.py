@@ -61,6 +61,7 @@ class GIF(InfluenceStep):
     )
     rules: ClassVar[tuple[str, ...]] = ("minimum", "damping", "step")
     checks: ClassVar[bool] = True
+    changes: ClassVar[bool] = True
     steps: int | Literal["auto"] = "auto"
     prepared: Prepared | None = None
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from unweave.graph.alteration import Alteration
 from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
@@ -42,7 +43,9 @@ def _statistics(model: nn.Module, before: nn.Module, problem: Problem, outcome: 
     if not names:
         return []
     if outcome.buffers is None and outcome.refresh:
-        carry(model, before, problem.original.data, problem.removal.data, problem.original.forward)
+        removal = problem.removal
+        old = removal.old if isinstance(removal, Alteration) else problem.original.data  # blank nodes would count
+        carry(model, before, old, removal.data, problem.original.forward)
         problem.original.meter.passes += 2
         why = "moved by what a pass on the remaining graph gives beside one on the old graph; all nodes share them"
         return [trace("running statistics", names, "rewritten", why)]

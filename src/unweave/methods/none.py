@@ -17,6 +17,7 @@ class Nothing(Method):
 
     name: ClassVar[str] = "none"
     bounded: ClassVar[bool] = True
+    changes: ClassVar[bool] = True
 
     def forget(self, problem: Problem) -> Outcome:
         """Return θ0."""

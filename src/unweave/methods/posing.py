@@ -6,11 +6,13 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave._core.memory import check_memory
+from unweave.changes import Change
 from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError, ModelError, RequestError
 from unweave.graph.region import Region, influenced_region
-from unweave.graph.removal import Removal, remove, take
+from unweave.graph.removal import Removal, take
 from unweave.graph.view import GraphView, look_at
+from unweave.methods.changing import Asked, carried_out, look_blank, spread_along
 from unweave.methods.problem import Problem
 from unweave.models import Shards
 from unweave.models.reach import Reach, find_reach
@@ -41,9 +43,10 @@ def meter_for(model: object, data: object, request: object) -> Meter:
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
     graph = check_kind(data)
-    if not isinstance(request, Request):
+    if not isinstance(request, Request | Change):
         raise RequestError(
-            f"request must be an unweave.Request, got {type(request).__name__}; see Request.from_dict and unweave.draw"
+            f"request must be an unweave.Request, or an unweave.Change, got {type(request).__name__}; see "
+            "Request.from_dict and unweave.draw"
         )
     return Meter(graph.x.device if isinstance(graph.get("x"), Tensor) else torch.device("cpu"))
 
@@ -51,7 +54,7 @@ def meter_for(model: object, data: object, request: object) -> Meter:
 def pose(
     model: nn.Module,
     data: Data,
-    request: Request,
+    request: Asked,
     *,
     weight_decay: WeightDecay,
     loss: Loss,
@@ -84,15 +87,15 @@ def pose(
         own = duplicate(model).eval()
         decay = decay_vector(own, weight_decay)
     with meter.phase("graph"):
-        removal = remove(data, request)
+        before, removal = carried_out(data, request)
     with meter.phase("region"):
         first, reach = _first_look(own, data, forward, loss, hops)
-        meter.passes += 1
-        check_classes(data, removal.data, loss, allow_class_loss)
-        region = influenced_region(data, removal, reach)
+        meter.passes += 1 + look_blank(own, data, removal, forward, first)
+        check_classes(before, removal.data, loss, allow_class_loss)
+        region = influenced_region(spread_along(before, removal), removal, reach)
     with meter.phase("evaluate"):
-        problem = _problem(own, data, removal, decay, loss, forward, meter, seed)
-        check_deterministic(first, problem.at_original.outputs.detach())
+        problem = _problem(own, before, removal, decay, loss, forward, meter, seed)
+        check_deterministic(first, problem.at_original.outputs.detach()[: first.size(0)])
         region, notes = _check_region(problem, region, given=hops is not None)
     return problem, region, notes
 
@@ -115,7 +118,7 @@ def _problem(
 def _pose_prepared(
     model: nn.Module,
     data: Data,
-    request: Request,
+    request: Asked,
     prepared: Prepared,
     decay: Tensor,
     loss: Loss,
@@ -130,14 +133,16 @@ def _pose_prepared(
     reach = here.reach if here.refusal is None else Reach(None, source=here.refusal)
     with meter.phase("graph"):
         own = duplicate(model).eval()
-        removal = remove(data, request)
+        before, removal = carried_out(data, request)
     with meter.phase("region"):
         if removal.labels.numel():
-            check_classes(data, removal.data, loss, allow_class_loss)
-        region = influenced_region(data, removal, reach)
+            check_classes(before, removal.data, loss, allow_class_loss)
+        region = influenced_region(spread_along(before, removal), removal, reach)
     with meter.phase("evaluate"):
+        if here.refusal is not None:  # where outputs come from a part of the graph, a node apart from it is no part
+            meter.passes += look_blank(own, data, removal, forward)
         known = prepared.objective, prepared.gradient
-        problem = _problem(own, data, removal, decay, loss, forward, meter, seed, known)
+        problem = _problem(own, before, removal, decay, loss, forward, meter, seed, known)
         problem.digest = prepared.parameters
         problem.at_remaining = problem.remaining.look(problem.theta)
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)

@@ -46,6 +46,7 @@ class Retrain(Method):
 
     name: ClassVar[str] = "retrain"
     bounded: ClassVar[bool] = True
+    changes: ClassVar[bool] = True
     epochs: int | None = None
     lr: float | None = None
     forgettable: bool = False

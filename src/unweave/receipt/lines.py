@@ -3,6 +3,7 @@
 from typing import Any
 
 from unweave._core.text import printable
+from unweave.receipt.changed import describe_asked, describe_changed
 from unweave.receipt.record import Record
 from unweave.receipt.traces import Trace
 from unweave.receipt.words import grounds, verdict
@@ -26,7 +27,7 @@ def lines(record: Record) -> list[Line]:
         ("Verdict", verdict(record)),
         *_request(record),
         ("Issued", f"{record.time} by unweave {record.version}"),
-        *([("Forgotten", describe_removed(record.removed))] if record.carried_out else []),
+        *(_done(record) if record.carried_out else []),
         *([("Screened", str(record.screening["statement"]))] if record.screening else []),
         *([] if ladder is None else _under("Because", grounds(ladder, record.remembers, record.certificate))),
         *describe_traces(record.remembers),
@@ -38,14 +39,23 @@ def lines(record: Record) -> list[Line]:
 
 def _request(record: Record) -> list[Line]:
     """What was asked, as it was received, and by whom."""
-    if record.kind != "request":
+    if record.kind not in ("request", "change"):
         return []
-    asked = f"{Request.from_dict(record.asked).describe()}  (request {str(record.request_digest)[:12]})"
+    change = record.kind == "change"
+    what = describe_asked(record.asked) if change else Request.from_dict(record.asked).describe()
+    asked = f"{what}  ({record.kind} {str(record.request_digest)[:12]})"
     found = [("Asked", asked if record.id is None else f"{record.id}: {asked}")]
     found += [("Note", record.note)] if record.note else []
     if record.status != "done":
         found.append(("Status", record.status + (f": {record.reason}" if record.reason and record.carried_out else "")))
     return found
+
+
+def _done(record: Record) -> list[Line]:
+    """What went; of a change also what came and what was corrected."""
+    if record.kind == "change":
+        return describe_changed(record.removed)
+    return [("Forgotten", describe_removed(record.removed))]
 
 
 def _details(record: Record) -> list[Line]:

@@ -20,7 +20,7 @@ from unweave.receipt.traces import Trace
 __all__ = ["FORMAT", "KINDS", "STATUSES", "Record", "environment", "now"]
 
 FORMAT = "unweave-receipt-2"
-KINDS = ("request", "verification", "purge")
+KINDS = ("request", "change", "verification", "purge")
 STATUSES = ("done", "nothing to do", "partly gone already", "refused", "unverified")
 
 
@@ -49,20 +49,21 @@ class Record:
     """The values of a receipt.
 
     Attributes:
-        kind: ``"request"``, ``"verification"`` (of requests that were deferred) or ``"purge"``.
+        kind: ``"request"``, ``"change"`` (of data that was added or corrected too), ``"verification"`` (of requests
+            that were deferred) or ``"purge"``.
         status: ``"done"``, ``"nothing to do"``, ``"partly gone already"``, ``"refused"``, or ``"unverified"`` for a
             request that was deferred.
         time: When it was issued, in UTC.
         version: Of unweave.
         id: The requester's own name for the request.
         note: The requester's remark.
-        asked: The request as it was received.
-        request_digest: SHA-256 of that.
+        asked: The request as it was received; of a change the ids, never a value (:meth:`unweave.Change.outline`).
+        request_digest: SHA-256 of the request, or of the change with its values.
         request: What was carried out of it, in canonical form; empty where nothing was.
         reason: Why it was refused, why there was nothing to do, or what had gone already.
         speaks_of: Digests of the receipts that a verification or a purge is about.
         previous: Digest of the receipt before it in the run.
-        removed: How many nodes, edges, feature rows and labels went.
+        removed: How many nodes, edges, feature rows and labels went; of a change also how many came and were corrected.
         graph: Size of the graph and of its training set, before and after.
         region: The nodes whose prediction can change, per hop, and how the hop count is known.
         method: Name and options.
@@ -129,8 +130,8 @@ class Record:
 
     @property
     def carried_out(self) -> bool:
-        """Whether something was removed from the graph."""
-        return self.kind == "request" and bool(self.request)
+        """Whether something of the graph was removed, or changed."""
+        return self.kind in ("request", "change") and bool(self.request)
 
     @property
     def digest(self) -> str:

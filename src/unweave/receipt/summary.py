@@ -60,7 +60,7 @@ def summarise(receipts: Iterable[Receipt]) -> Summary:
     refusals = {}
     for receipt in receipts:
         warnings.update(receipt.warnings)
-        if receipt.kind == "request":
+        if receipt.kind in ("request", "change"):
             statuses[receipt.status] += 1
         if receipt.status == "refused":
             refusals[receipt.id or str(receipt.request_digest)[:12]] = str(receipt.reason)

@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 Trace = dict[str, str]
+NEW = "the folder of the run does not hold it: keep the graph as it is now (Run.data), with which the run is opened"
 BEFORE = "the run before"
 UNPURGED = "the run before the purge"
 OF_MODEL = ("running statistics", "frozen parameters", "a parameter", "a buffer", "a tensor")
@@ -102,7 +103,9 @@ def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[st
     return found
 
 
-def outside(name: str | None, receipt: int, run: str | None, *, replaced: bool = False) -> list[Trace]:
+def outside(
+    name: str | None, receipt: int, run: str | None, *, replaced: bool = False, change: bool = False
+) -> list[Trace]:
     """What lies beyond the parts of a run, and is named, not touched.
 
     Args:
@@ -110,12 +113,23 @@ def outside(name: str | None, receipt: int, run: str | None, *, replaced: bool =
         receipt: Number of the receipt.
         run: The folder the run was opened from, if it was.
         replaced: Whether the new run takes its place.
+        change: Whether data was added or corrected too.
     """
     data = "the graph as it was, outside of the run: it is read, and never changed"
+    line, why = f"receipts.jsonl, line {receipt}", "the record of what went, by its ids"
+    record = trace("the request", line, "kept", why)
+    if change:
+        why = "the record of what came, became other and went, by its ids; of the values it has a digest alone"
+        record = trace("the change", line, "kept", why)
     return [
         before(BEFORE, run, "it has the old model and all that belongs to it; delete it, or forget", replaced=replaced),
         trace(f"the data set {name}" if name else "the graph", "where it is stored", "kept", data),
-        trace("the request", f"receipts.jsonl, line {receipt}", "kept", "the record of what went, by its ids"),
+        record,
+        *(
+            [trace("what was added or corrected", "your graph, and the file of the change", "kept", NEW)]
+            if change
+            else []
+        ),
     ]
 
 

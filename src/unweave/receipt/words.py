@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from unweave._core.tuning import TUNING
+from unweave.receipt.changed import MODEL_CHANGED, changed_data
 from unweave.receipt.estimate import Estimate
 from unweave.receipt.record import Record
 from unweave.receipt.traces import OF_MODEL, Trace
@@ -65,8 +66,9 @@ def verdict(record: Record) -> str:
             f"removed: {', '.join(gone)}" if gone else "",
             f"made anew without it: {', '.join(anew)}" if anew else "",
         )
+    done = "changed in" if record.kind == "change" else "removed from"
     if record.status == "refused":
-        return f"Data removed from the graph: no. Model: not touched. The request was refused: {record.reason}"
+        return f"Data {done} the graph: no. Model: not touched. The {record.kind} was refused: {record.reason}"
     if record.status == "nothing to do":
         why = str(record.reason)
         return f"Nothing to do: {why}. Model: not touched."
@@ -74,12 +76,14 @@ def verdict(record: Record) -> str:
     data = "yes, what earlier requests had left of it" if partly else "yes"
     kept = [found["what"] for found in record.remembers if found["what"] in OF_MODEL and found["state"] == "kept"]
     but = f"; but {' and '.join(dict.fromkeys(kept))} in it may still hold some of it" if kept else ""
-    return f"Data removed from the graph: {data}. Model: {_model(record)}{but}."
+    data = changed_data(record) if record.kind == "change" else data
+    return f"Data {done} the graph: {data}. Model: {_model(record)}{but}."
 
 
 def _model(record: Record) -> str:
     """What became of the model, to go on with after that word."""
-    return MODEL[grade(record)](record)
+    found = grade(record)
+    return MODEL_CHANGED[found] if record.kind == "change" and found in MODEL_CHANGED else MODEL[found](record)
 
 
 def _certified(record: Record) -> str:
@@ -103,10 +107,9 @@ def _believed(record: Record) -> str:
 
 
 def _corrected(record: Record) -> str:
+    what = "was changed" if record.kind == "change" else "was removed"
     undone = (
-        ""
-        if record.residual_influence is None
-        else f" that took back {_undone(record)} of the pull of what was removed"
+        "" if record.residual_influence is None else f" that took back {_undone(record)} of the pull of what {what}"
     )
     doubt = "" if record.details.get("confirmed", True) else ", and on a model that fits so closely a pull says little"
     known = "" if record.ladder is None else ", as this run has no calibration"
@@ -120,7 +123,7 @@ def _at_minimum(record: Record) -> str:
         leads = "which is where every training leads, as far as another seed shows; how near to that was not measured"
     elif same is not None:
         leads = f"but trainings of this model end at different ones (agreement {same:.2f} of 1): retraining may differ"
-    return f"at a minimum again without it, {leads}"
+    return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"
 
 
 def _undone(record: Record) -> str:
@@ -163,7 +166,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("retrained", lambda r: r.anew),
     ("believed", lambda r: r.ladder is not None and r.ladder.get("estimate") is not None),
     ("not needed", lambda r: r.residual_influence is None and r.objective.get("local_change") is not None),
-    ("unchanged", lambda r: r.kind == "request" and r.step_norm == 0),
+    ("unchanged", lambda r: r.kind in ("request", "change") and r.step_norm == 0),
     ("bounded", _is_bounded),
     ("worse", _is_worse),
     ("trained on", lambda r: _name(r) == "finetune"),

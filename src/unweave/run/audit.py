@@ -80,6 +80,11 @@ def audit(
         if request is None:
             if not receipts:
                 raise RequestError("the second run has no receipt that the first has not; give request=")
+            if any(receipt.kind == "change" and receipt.carried_out for receipt in receipts):
+                raise RequestError(
+                    "data was added or corrected between the two runs, and an audit asks what a model knows of what "
+                    "was deleted; audit runs between which there are deletions alone"
+                )
             asked = [Request.from_dict(receipt.request) for receipt in receipts if receipt.carried_out]
             if not asked:
                 raise RequestError("the second run has forgotten nothing that the first has not; give request=")

@@ -20,6 +20,7 @@ from unweave._core.version import __version__
 from unweave.certificate.bound import Bound
 from unweave.certificate.gaussian import epsilon_of, ratio_of
 from unweave.errors import ModelError, RequestError, RunError
+from unweave.receipt.changed import is_change
 from unweave.receipt.receipt import Receipt
 from unweave.request import ALL, Request
 from unweave.run.receipts import MALFORMED, Receipts
@@ -86,6 +87,8 @@ def _wrong(
         yield "speaks of receipts that are not before it"
     if took != receipt.request or (receipt.carried_out and undirected != receipt.graph["undirected"]):
         yield "has another request than requests.jsonl, by which the graph is rebuilt"
+    if receipt.kind == "change":
+        yield from _wrong_change(receipt)
     if receipt.kind == "request":
         asked = Request.from_dict(receipt.asked)
         if not first and asked.digest != receipt.request_digest:
@@ -101,17 +104,39 @@ def _wrong(
     if receipt.carried_out:
         for what in ("stored_edges", "training_nodes"):
             before, after = (receipt.graph[f"{what}_{when}"] for when in ("before", "after"))
-            if left.get(what, before) != before or not 0 <= after <= before:
+            if left.get(what, before) != before or not 0 <= after <= (after if receipt.kind == "change" else before):
                 yield f"starts from {before} {what.replace('_', ' ')}, and the one before it left {left.get(what)}"
             left[what] = after
         went = receipt.graph["stored_edges_before"] - receipt.graph["stored_edges_after"]
-        if receipt.removed["stored_edges"] != went or receipt.removed["nodes"] < len(receipt.request.get("nodes", ())):
+        went += receipt.removed.get("added_stored_edges", 0)
+        took = receipt.request.get("forget", {}) if receipt.kind == "change" else receipt.request
+        if receipt.removed["stored_edges"] != went or receipt.removed["nodes"] < len(took.get("nodes", ())):
             yield "counts something else as removed than is gone"
     if receipt.certificate is not None:
         yield from _wrong_figures(receipt.certificate)
         yield from () if first else _wrong_sequence(receipt.certificate, certified)
     removal = not first and (receipt.certificate or {}).get("kind") == "removal"
     certified["others"] += receipt.carried_out and not removal
+
+
+def _wrong_change(receipt: Receipt) -> Iterator[str]:
+    """What of a change does not follow from what was asked. Its values are not kept, so its digest is not checked."""
+    asked, done, told = receipt.asked, receipt.request, receipt.removed
+    if not is_change(asked) or not set(asked) <= {"add", "correct", "forget"}:
+        yield "tells of a change that changes nothing"
+    if not receipt.carried_out:
+        return
+    add, new = asked.get("add", {}), done.get("add", {})
+    edges = len(add.get("edges", ())) + sum(map(len, add.get("neighbours", ())))
+    came = len(new.get("nodes", ())), len(new.get("edges", ()))
+    if came != (add.get("nodes", 0), edges) or came != (told["added_nodes"], told["added_edges"]):
+        yield "adds something else than was asked for"
+    if set(done.get("correct", {})) != set(asked.get("correct", {})):
+        yield "corrects something else than was asked for"
+    if "forget" in done and (
+        "forget" not in asked or not _is_part(Request.from_dict(done["forget"]), Request.from_dict(asked["forget"]))
+    ):
+        yield "tells of more than was asked for"
 
 
 def _is_part(done: Request, asked: Request) -> bool:

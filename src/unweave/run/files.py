@@ -89,6 +89,13 @@ def state_of(
 
 def _remaining(path: Path, known: GraphConfig, receipts: Receipts, given: Data | None, root: str | Path | None) -> Data:
     """The graph as the run left it: what is given or stored, without all that the run's requests took, at once."""
+    taken, changed = receipts.taken_since
+    now = "the graph as it is now (Run.data of the run that was saved), or as it was after the last change"
+    if changed and given is None:
+        raise RunError(
+            f"data was added to the graph of {path}, or corrected in it, and a run does not hold it; pass as data= "
+            f"(--data) {now}"
+        )
     graph = given
     if graph is None:
         if known.name is None:
@@ -99,11 +106,13 @@ def _remaining(path: Path, known: GraphConfig, receipts: Receipts, given: Data |
     wrong = RunError(
         f"the graph is not the one that {path} was made with; give as data= the original graph, or the one that "
         "remained"
+        if not changed
+        else f"the graph is not the one that {path} was left with; give as data= (--data) {now}"
     )
     if graph_digest(graph) == known.digest:
         return graph
     try:
-        request = receipts.taken.as_request(undirected=is_undirected(graph))
+        request = taken.as_request(undirected=is_undirected(graph))
         graph = graph if request is None else remove(graph, request).data
     except (*MALFORMED, RequestError) as error:
         raise wrong from error

@@ -6,9 +6,12 @@ from typing import Any
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import in_sequence
+from unweave.changes import Change
 from unweave.curvature.prepared import Prepared
 from unweave.graph.view import GraphView
 from unweave.methods.account import asked_of, untouched
+from unweave.methods.changing import Asked, check_answers
+from unweave.methods.registry import make
 from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
@@ -27,13 +30,16 @@ from unweave.unlearning import Unlearned
 __all__ = ["forget", "refused"]
 
 
-def forget(state: State, request: Request, wish: Wish) -> State:
-    """Carry out a request, and issue its receipt; see :meth:`unweave.Run.forget`. A purge comes after all of them."""
+def forget(state: State, request: Asked, wish: Wish) -> State:
+    """Carry out a request or a change, and issue its receipt; see :meth:`unweave.Run.forget`. A purge comes last."""
     method = wish.method_for(state)
     left, reason = outstanding(request, state.receipts)
     if left is None:
         return _idle(state, request, reason)
-    screened = screen_state(state, left) if wish.screen else None
+    if isinstance(left, Change):
+        given, recipe = ready_for(state, method) | dict(wish.options), state.training.recipe
+        check_answers(make(method, given, recipe), defer=wish.defer, bounded=wish.memory_mib is not None)
+    screened = screen_state(state, left) if wish.screen and isinstance(left, Request) else None
     if screened is not None:
         screened.refuse()
     here = state if wish.defer else verified(state, wish.memory_mib)
@@ -68,17 +74,17 @@ def forget(state: State, request: Request, wish: Wish) -> State:
     return _after(here, done, receipt, wish)
 
 
-def refused(state: State, request: Request, why: str) -> State:
+def refused(state: State, request: Asked, why: str) -> State:
     """The same run, with the receipt of a request that was not carried out."""
     return with_receipt(state, _still(state, request, "refused", why))
 
 
-def _idle(state: State, request: Request, why: str) -> State:
+def _idle(state: State, request: Asked, why: str) -> State:
     """The same run, with the receipt of a request of which nothing is left to do."""
     return with_receipt(state, _still(state, request, "nothing to do", why))
 
 
-def _still(state: State, request: Request, status: str, why: str) -> Receipt:
+def _still(state: State, request: Asked, status: str, why: str) -> Receipt:
     return Receipt(status=status, reason=why, **asked_of(request), parameters=untouched(state.model), seed=state.seed)
 
 
@@ -93,7 +99,10 @@ def _after(state: State, done: Unlearned, receipt: Receipt, wish: Wish) -> State
         prepared=done.prepared if wish.defer else _aged(state, done, wish.memory_mib),
     )
     fresh = {"checkpoints": "training began anew on the remaining graph"} if done.anew else {}
-    remembers = [*receipt.remembers, *traces(state, vars(new), fresh, in_place=wish.in_place)]
+    remembers = [
+        *receipt.remembers,
+        *traces(state, vars(new), fresh, in_place=wish.in_place, change=receipt.kind == "change"),
+    ]
     return with_receipt(new, in_sequence(replace(receipt, remembers=remembers), state.receipts))
 
 
@@ -117,4 +126,7 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
         return replace(moved, locality=blocks.locality)
     objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
     moved = state.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
+    if (told := done.receipt).kind == "change":
+        joined = told.graph["training_nodes_after"] - told.graph["training_nodes_before"]
+        moved = moved.grown(told.removed["added_stored_edges"], max(0, joined))
     return moved.on(done.data, state.loss, state.forward)

@@ -1,16 +1,60 @@
 """What of a request is gone already: earlier requests took it, which is left out and said."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from unweave._core.words import listed
+from unweave.changes import Change
+from unweave.errors import RequestError
 from unweave.receipt.receipt import Receipt
 from unweave.request import ALL, Columns, Request
-from unweave.run.receipts import Receipts
+from unweave.run.receipts import Receipts, Taken
 
-__all__ = ["outstanding"]
+__all__ = ["left_of", "outstanding"]
+
+REST, ALL_OF_IT = "; the rest was carried out", ", which is all it names"
 
 
-def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request | None, str]:
+Asks = TypeVar("Asks", Request, Change, Request | Change)
+
+
+def outstanding(asked: Asks, receipts: Sequence[Receipt]) -> tuple[Asks | None, str]:
+    """What of a request or of a change is still to be done (:func:`left_of`), by what the receipts of a run took."""
+    return left_of(asked, Receipts.of(receipts).taken)
+
+
+def left_of(asked: Asks, taken: Taken) -> tuple[Asks | None, str]:
+    """What is still to be done, and a note of what earlier ones did.
+
+    Raises:
+        RequestError: A change names a node that was deleted.
+    """
+    return _left_of_change(asked, taken) if isinstance(asked, Change) else _left_of_request(asked, taken)
+
+
+def _left_of_change(change: Change, taken: Taken) -> tuple[Change | None, str]:
+    if change.once is not None and change.once in taken.once:
+        return None, "this very change was carried out before, under the same id; give it another id to do it again"
+    ends = [end for edge in (*change.add.edges, *change.correct.edge_weights) for end in edge[:2]]
+    ends += [end for node in change.add.nodes for end, _ in node.edges]
+    for where, named in (
+        ("edges", ends),
+        ("correct.features", change.correct.features),
+        ("correct.labels", change.correct.labels),
+    ):
+        deleted = sorted(set(named) & taken.nodes)
+        if deleted:
+            raise RequestError(
+                f"{where}: {listed(deleted)}: deleted by an earlier request, and an id is never used again; add it as "
+                "a new node"
+            )
+    if change.forget is None:
+        return change, ""
+    left, note = _left_of_request(change.forget, taken)
+    return change.without(left), note.replace(ALL_OF_IT, REST)
+
+
+def _left_of_request(request: Request, taken: Taken) -> tuple[Request | None, str]:
     """What of a request is still to be forgotten, and a note of what earlier ones took.
 
     An edge of a node that was deleted went with it, as its features and its label did. Whether such an edge was ever
@@ -19,7 +63,6 @@ def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request 
     Returns:
         The request without that, ``None`` where nothing is left of it; and the note, empty where all of it is left.
     """
-    taken = Receipts.of(receipts).taken
     rest: dict[str, Any] = {
         "nodes": [n for n in request.nodes if n not in taken.nodes],
         "edges": [e for e in request.edges if e not in taken.edges and not any(n in taken.nodes for n in e)],
@@ -40,7 +83,7 @@ def outstanding(request: Request, receipts: Sequence[Receipt]) -> tuple[Request 
     changed = sum(1 for n, columns in request.features.items() if rest["features"].get(n) != columns)
     gone = [f"{n} {name}{'s' * (n > 1)}" for n, name in counts if n] + [f"features of {changed} nodes"] * (changed > 0)
     what = f"earlier requests had taken {', '.join(gone)} of it already"
-    return left, what + ("; the rest was carried out" if left is not None else ", which is all it names")
+    return left, what + (REST if left is not None else ALL_OF_IT)
 
 
 def _rest(columns: Columns, gone: set[int] | None) -> Columns:

@@ -8,12 +8,15 @@ import torch
 
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import most_passes
+from unweave.changes import Change
 from unweave.errors import EmptyRequestError
 from unweave.methods import Expected, Method
 from unweave.methods.account import graph_of, options_of, region_of
+from unweave.methods.changing import Asked, as_asked, check_answers
 from unweave.methods.posing import meter_for
 from unweave.methods.registry import make
 from unweave.objective.parts.blocks import Blocks
+from unweave.receipt.changed import describe_asked, describe_changed, is_change
 from unweave.receipt.lines import describe_graph, describe_region, describe_removed, describe_traces
 from unweave.receipt.traces import STATES, Trace
 from unweave.request import Request
@@ -91,8 +94,12 @@ class Plan:
             None: "whether training ended at a minimum is not known; prepare tells",
         }
         lines = [
-            ("Asked", f"{Request.from_dict(self.request).describe()}; nothing was changed or written"),
-            ("Would go", describe_removed(self.removed)),
+            ("Asked", f"{self._asked}; nothing was changed or written"),
+            *(
+                describe_changed(self.removed, ("To add", "To correct", "To forget"))
+                if is_change(self.request)
+                else [("Would go", describe_removed(self.removed))]
+            ),
             ("Graph", describe_graph(self.graph)),
             ("Affected", describe_region(self.region)),
             ("Method", str(self.method["name"]) + (f": {self.how}" if self.how else "")),
@@ -103,6 +110,10 @@ class Plan:
             *((("Warning" if i == 0 else ""), text) for i, text in enumerate(self.warnings)),
         ]
         return "\n".join(f"{title:<11}{text}" for title, text in lines)
+
+    @property
+    def _asked(self) -> str:
+        return describe_asked(self.request) if is_change(self.request) else Request.from_dict(self.request).describe()
 
     def _cost(self) -> str:
         least, most, about = (self.passes[key] for key in ("least", "most", "about"))
@@ -120,8 +131,10 @@ class Plan:
         return f"{text}; {ends} of a retraining ({self.retraining:.4g} passes)"
 
 
-def preview(state: State, request: Request, wish: Wish) -> Plan:
-    """What a run would do with a request; see :meth:`unweave.Run.preview`."""
+def preview(state: State, request: Asked, wish: Wish) -> Plan:
+    """What a run would do with a request or a change; see :meth:`unweave.Run.preview`."""
+    meter_for(state.model, state.base, request)
+    request = as_asked(request)
     method = wish.method_for(state)
     left, note = outstanding(request, state.receipts)
     if left is None:
@@ -134,6 +147,8 @@ def preview(state: State, request: Request, wish: Wish) -> Plan:
     given = ready_for(state, method) | dict(wish.options)
     recipe = state.training.recipe
     how = make(method, given, recipe)
+    if isinstance(left, Change):
+        check_answers(how, defer=wish.defer, bounded=wish.memory_mib is not None)
     old = not wish.defer and "prepared" in given and worn(state) > TUNING.minimum.worn
     if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
@@ -155,7 +170,7 @@ def preview(state: State, request: Request, wish: Wish) -> Plan:
         passes={"least": least, "most": most, "about": about},
         preparing=again * prepared.passes if prepared is not None else 0,
         retraining=None if polish is None or certified or recipe is None else 2 * recipe.epochs + polish,
-        remembers=traces(state, after, fresh, in_place=wish.in_place),
+        remembers=traces(state, after, fresh, in_place=wish.in_place, change=isinstance(left, Change)),
         first=first,
     )
 
@@ -167,7 +182,7 @@ def _nothing(why: str) -> Plan:
 
 
 def _posed(
-    state: State, request: Request, how: Method, wish: Wish
+    state: State, request: Asked, how: Method, wish: Wish
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """The problem that the request poses, and what the method says of it."""
     decay, graph = state.training.weight_decay, state.graph
@@ -197,7 +212,7 @@ def _posed(
     if isinstance(problem.remaining, Blocks):
         least, most = spent, math.inf  # a sweep in blocks is more than one
     facts = {
-        "request": problem.removal.request.content(),
+        "request": problem.removal.content,
         "removed": problem.removal.counts,
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
@@ -208,7 +223,7 @@ def _posed(
 
 
 def _deferred(
-    state: State, request: Request, how: Method, wish: Wish
+    state: State, request: Asked, how: Method, wish: Wish
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """A deferred request is so cheap that it is carried out to see what it would do."""
     given: dict[str, Any] = {"allow_class_loss": wish.allow_class_loss, "memory_mib": wish.memory_mib}

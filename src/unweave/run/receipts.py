@@ -9,6 +9,7 @@ from unweave._core.kinds import check_fields
 from unweave._core.text import printable
 from unweave.errors import MethodError, RequestError, RunError
 from unweave.methods.ladder.debt import standing_of
+from unweave.receipt.changed import is_change
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.record import FORMAT, Record
 from unweave.request import ALL, Columns, Request
@@ -34,15 +35,23 @@ class Taken:
         edges: Edges that were named, in every direction in which they went.
         features: Columns of nodes that were named; ``None`` for all of them.
         labels: Nodes whose label was named.
+        once: The changes that have an id, by what they are known again.
+
+    What a change brought back later is none of it any more.
     """
 
     nodes: set[int] = field(default_factory=set)
     edges: set[tuple[int, int]] = field(default_factory=set)
     features: dict[int, set[int] | None] = field(default_factory=dict)
     labels: set[int] = field(default_factory=set)
+    once: set[str] = field(default_factory=set)
 
     def add(self, request: dict[str, Any], undirected: bool) -> None:
-        """Add what one request took, given as its document."""
+        """Add what one request took, or a change, given as its document."""
+        if is_change(request):
+            self.add(request.get("forget", {}), undirected)
+            self._bring_back(request, undirected)
+            return
         self.nodes.update(request.get("nodes", ()))
         self.labels.update(request.get("labels", ()))
         for u, v in request.get("edges", ()):
@@ -50,6 +59,16 @@ class Taken:
         for node, columns in request.get("features", {}).items():
             known = self.features.get(int(node), set())
             self.features[int(node)] = None if columns == ALL or known is None else known | set(columns)
+
+    def _bring_back(self, change: dict[str, Any], undirected: bool) -> None:
+        """What a change added or corrected is there again."""
+        for u, v in change.get("add", {}).get("edges", ()):
+            self.edges -= {(u, v), (v, u)} if undirected else {(u, v)}
+        correct = change.get("correct", {})
+        for node in correct.get("features", ()):
+            self.features.pop(int(node), None)
+        self.labels -= set(correct.get("labels", ()))
+        self.once |= {change["once"]} if "once" in change else set()
 
     def as_request(self, *, undirected: bool) -> Request | None:
         """All of it as one request to the graph as it was before the first; ``None`` where nothing was taken."""
@@ -148,6 +167,15 @@ class Receipts(Sequence[Receipt]):
             raise RunError(f"the requests of the run do not say what was taken: {error}") from error
         tally.count, tally.head = len(log), self.digest or ""
         return tally.taken
+
+    @property
+    def taken_since(self) -> tuple[Taken, bool]:
+        """What was taken since data was last added or corrected, and whether it ever was."""
+        entries, found = list(self.log.took()), Taken()
+        last = max((number for number, (took, _) in enumerate(entries) if is_change(took)), default=-1)
+        for took, undirected in entries[last + 1 :]:
+            found.add(took, undirected)
+        return found, last >= 0
 
     def _keep(self, digest: str, receipt: Receipt) -> None:
         self._read[digest] = receipt

@@ -17,9 +17,11 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
+from unweave.changes import Change
 from unweave.curvature.prepared import Prepared
 from unweave.errors import InterruptedStream, ModelError, UnweaveError
 from unweave.methods import Method
+from unweave.methods.changing import Asked
 from unweave.objective.checks import check_kind
 from unweave.objective.decay import AnyDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
@@ -35,7 +37,7 @@ from unweave.run.rehearse import Rehearsal, rehearse
 from unweave.run.screen import screen_state
 from unweave.run.state import State
 from unweave.run.store import is_home, save
-from unweave.run.stream import forget_all, listed
+from unweave.run.stream import forget_all, listed, listed_changes
 from unweave.run.verify import prepared_anew, verify
 from unweave.run.wish import Wish
 from unweave.training.adam import Progress
@@ -180,7 +182,6 @@ class Run(Parts):
                 as it got.
             InterruptedStream: Ctrl-C; the same.
         """
-        folder = None if out is None else Path(out)
         wish = Wish(
             method=method,
             allow_class_loss=allow_class_loss,
@@ -189,19 +190,72 @@ class Run(Parts):
             purge=purge,
             screen=screen,
             strict=strict,
-            in_place=folder is not None and is_home(self._state, folder),
+            in_place=out is not None and is_home(self._state, Path(out)),
             options=options,
         )
-        how: dict[str, Any] = {"batch": batch, "out": folder, "skip_invalid": skip_invalid, "progress": progress}
+        how: dict[str, Any] = {"batch": batch, "skip_invalid": skip_invalid, "progress": progress}
+        return self._followed(listed(request), wish, out, **how)
+
+    def _followed(self, asked: list[Asked], wish: Wish, out: str | Path | None, **how: Any) -> "Run":
+        """The run after some requests and changes."""
         try:
-            return Run.of(forget_all(self._state, listed(request), wish, **how))
+            return Run.of(forget_all(self._state, asked, wish, out=None if out is None else Path(out), **how))
         except (UnweaveError, InterruptedStream) as error:
             error.run = Run.of(error.run) if isinstance(error.run, State) else error.run
             raise
 
+    def update(
+        self,
+        change: Change | Request | Iterable[Change | Request],
+        method: str | Method | None = None,
+        *,
+        out: str | Path | None = None,
+        graph: str | Path | None = None,
+        strict: bool = False,
+        skip_invalid: bool = False,
+        allow_class_loss: bool = False,
+        purge: bool = False,
+        progress: Progress | None = None,
+        **options: Any,
+    ) -> "Run":
+        """A new run whose model follows its data: what was added, corrected or forgotten; this one stays as it is.
+
+        A change that only forgets does what :meth:`forget` does with its request. Several are carried out one after
+        another, each on the graph that the last left, and all are looked at before the first is; each has a receipt of
+        its own, which tells what came and went by its ids and holds no value. The folder of a run holds no graph
+        either: a run whose data was added to or corrected is opened with the graph as it is now (:attr:`data`).
+
+        Args:
+            change: One change, or several in order; requests may be among them.
+            method: ``"gif"`` by default; ``"retrain"``, ``"finetune"`` and ``"none"`` answer changes too.
+            out: A folder for the new run, as of :meth:`forget`.
+            graph: A ``.pt`` file for the graph as it is now, written after each change too: what to open the run with.
+            strict: Refuse an answer that is worse than doing nothing.
+            skip_invalid: Go on where a change cannot be carried out, with a receipt that says why it was refused.
+            allow_class_loss: Allow the last training node of a class to go.
+            purge: Leave nothing else in the run that was made with what is removed or corrected (:meth:`purge`).
+            progress: Called with (changes done, changes).
+            **options: Options of the method.
+
+        Raises:
+            UnweaveError: A change cannot be carried out. Where it was not the first, ``error.run`` is the run as far as
+                it got.
+        """
+        wish = Wish(
+            method=method,
+            allow_class_loss=allow_class_loss,
+            purge=purge,
+            strict=strict,
+            in_place=out is not None and is_home(self._state, Path(out)),
+            options=options,
+        )
+        file = None if graph is None else Path(graph)
+        how: dict[str, Any] = {"graph": file, "skip_invalid": skip_invalid, "progress": progress}
+        return self._followed(listed_changes(change), wish, out, **how)
+
     def preview(
         self,
-        request: Request,
+        request: Request | Change,
         method: str | Method | None = None,
         *,
         out: str | Path | None = None,
@@ -212,7 +266,7 @@ class Run(Parts):
         purge: bool = False,
         **options: Any,
     ) -> Plan:
-        """What :meth:`forget` would do and what it would cost, without doing it; the arguments are the same.
+        """What :meth:`forget` or :meth:`update` would do and at what cost, without doing it; same arguments.
 
         Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
         over the graph.
@@ -373,7 +427,7 @@ class Run(Parts):
             path: The folder.
             model: Your own module, when the run does not hold a built-in one; its weights are loaded into it.
             data: Your own graph, when :func:`unweave.load` does not have it: as it remained, or as it was before
-                anything was forgotten.
+                anything was forgotten. After :meth:`update` the graph as it is now.
             root: Data folder for :func:`unweave.load`.
             loss: Your own loss, when one was used.
             forward: Your own way to call the model, when one was used.

@@ -14,13 +14,13 @@ from torch_geometric.data import Data
 from unweave.curvature.prepared import Prepared
 from unweave.graph.view import GraphView
 from unweave.methods import Method
+from unweave.methods.changing import Asked
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.registry import ready_for as taken_by
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import Trace, fates, outside
-from unweave.request import Request
 from unweave.run.receipts import Receipts
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.recipe import Training
@@ -115,7 +115,7 @@ def ready_for(state: State, method: str | Method) -> dict[str, Any]:
     return found
 
 
-def unlearn_state(state: State, request: Request, method: str | Method, **how: Any) -> Unlearned:
+def unlearn_state(state: State, request: Asked, method: str | Method, **how: Any) -> Unlearned:
     """Let a method forget a request on this model and graph, trained as they were; ``how`` goes to ``unlearn``."""
     return unlearn(
         state.model,
@@ -135,7 +135,9 @@ def with_receipt(state: State, receipt: Receipt) -> State:
     return replace(state, receipts=state.receipts.plus(receipt))
 
 
-def traces(state: State, after: Mapping[str, Any], fresh: Mapping[str, str], *, in_place: bool = False) -> list[Trace]:
+def traces(
+    state: State, after: Mapping[str, Any], fresh: Mapping[str, str], *, in_place: bool = False, change: bool = False
+) -> list[Trace]:
     """What else remembers a request that a run carries out.
 
     Args:
@@ -143,9 +145,10 @@ def traces(state: State, after: Mapping[str, Any], fresh: Mapping[str, str], *, 
         after: The parts of the run that it leaves, by field.
         fresh: Those that were made anew on the remaining graph alone, and how.
         in_place: Whether the new run takes the place of the one before.
+        change: Whether data was added or corrected too.
     """
     opened = None if state.origin is None else str(state.origin.path)
     return [
         *fates(vars(state), after, fresh),
-        *outside(state.base.get("name"), len(state.receipts) + 1, opened, replaced=in_place),
+        *outside(state.base.get("name"), len(state.receipts) + 1, opened, replaced=in_place, change=change),
     ]

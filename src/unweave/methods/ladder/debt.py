@@ -12,6 +12,7 @@ from typing import Any
 
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.size import Shape, shape_of
+from unweave.receipt.changed import touched_by
 from unweave.receipt.estimate import Estimate
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
@@ -125,7 +126,7 @@ def _retrained(receipt: Receipt) -> bool:
 def _shape(receipt: Receipt) -> Shape:
     """The shape of a request that was carried out."""
     return shape_of(
-        Request.from_dict(receipt.request),
+        Request.from_dict(touched_by(receipt.request) if receipt.kind == "change" else receipt.request),
         stored_edges=receipt.graph["stored_edges_before"],
         undirected=receipt.graph["undirected"],
         training_nodes=receipt.graph["training_nodes_before"],

@@ -1,0 +1,6 @@
+"""Data that is added or corrected beside what is deleted: one :class:`Change` says all three."""
+
+from unweave.changes.change import Change
+from unweave.changes.parts import Added, Corrected, NewNode
+
+__all__ = ["Added", "Change", "Corrected", "NewNode"]
