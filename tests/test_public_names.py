@@ -17,7 +17,8 @@ def test_exported_names_are_pinned() -> None:
     assert sorted(unweave.__all__) == [
         "Audit", "Loss", "Method", "Plan", "Receipt", "Recipe", "Request", "Run", "Training", "UnweaveError",
         "__version__", "audit",
-        "compare", "draw", "load", "losses", "methods", "models", "polish", "prepare", "split", "train", "unlearn",
+        "compare", "draw", "load", "losses", "methods", "models", "polish", "prepare", "split", "tasks", "train",
+        "unlearn",
     ]  # fmt: skip
     assert dir(unweave) == sorted(unweave.__all__)
 

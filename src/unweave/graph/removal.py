@@ -154,17 +154,16 @@ def _canonical(request: Request, data: Data, undirected: bool) -> Request:
             raise RequestError(
                 f"features: column {outside[0]} of node {node} is out of range; the graph has columns 0 … {width - 1}"
             )
-    if isinstance(data, Task):
-        request = data.complete(request)
-    if not undirected or all(u <= v for u, v in request.edges):
-        return request
+    whole = data.complete(request) if isinstance(data, Task) else request
+    if not undirected or all(u <= v for u, v in whole.edges):
+        return whole
     ordered = [(min(edge), max(edge)) for edge in request.edges]
     both = sorted(edge for edge, count in Counter(ordered).items() if count > 1)
     if both:
         raise RequestError(
             f"edges: {_some(both)} named in both directions; the graph is undirected, name each edge once"
         )
-    return replace(request, edges=tuple(ordered))
+    return replace(whole, edges=tuple({(min(edge), max(edge)) for edge in whole.edges}))
 
 
 def _edges_of(view: GraphView, request: Request, nodes: Tensor, undirected: bool) -> tuple[Tensor, int]:

@@ -15,6 +15,7 @@ from unweave.models.reach import describe
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = [
     "asked_of",
@@ -51,7 +52,9 @@ def untouched(model: nn.Module) -> dict[str, Any]:
 def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
     """Size of the graph before and after, for the receipt."""
     removal = problem.removal
+    left = removal.graph if isinstance(removal.graph, Task) else None
     return {
+        **({} if left is None else {"types": dict(left.describe())}),
         "nodes": region.mask.numel(),
         "undirected": removal.undirected,
         "stored_edges_before": removal.stored_edges + removal.edges.size(1),

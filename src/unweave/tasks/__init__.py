@@ -5,6 +5,8 @@ node of its own. So whatever forgets nodes and edges forgets users, interactions
 know of them.
 """
 
+from unweave.tasks.graphs import Graphs
+from unweave.tasks.relations import Relations
 from unweave.tasks.task import Task
 
-__all__ = ["Task"]
+__all__ = ["Graphs", "Relations", "Task"]
