@@ -2,8 +2,21 @@
 
 __all__ = ["DATA", "DELETIONS", "EXPERIMENTS", "LEAST_ROUNDS", "METHODS", "MODELS"]
 
-DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp", "wordnet")
-MODELS = ("gat", "gcn", "gin", "sage", "sgc", "sign")
+DATA = (
+    "demo",
+    "cora",
+    "citeseer",
+    "pubmed",
+    "cs",
+    "physics",
+    "photo",
+    "computers",
+    "dblp",
+    "wordnet",
+    "mutag",
+    "proteins",
+)
+MODELS = ("gat", "gcn", "gin", "pooled-sign", "sage", "sgc", "sign")
 METHODS = (
     "auto",
     "certified",

@@ -10,22 +10,38 @@ from unweave.errors import ModelError
 from unweave.models.gat import GAT
 from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
+from unweave.models.pooled import PooledSIGN
 from unweave.models.sage import SAGE
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
 from unweave.models.sign import SIGN
 
-__all__ = ["GAT", "GCN", "GIN", "MODELS", "SAGE", "SGC", "SIGN", "Shards", "build", "clear_memory", "width"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "MODELS",
+    "SAGE",
+    "SGC",
+    "SIGN",
+    "PooledSIGN",
+    "Shards",
+    "build",
+    "clear_memory",
+    "width",
+]
 
 MODELS: dict[str, type[nn.Module]] = {
     "gat": GAT,
     "gcn": GCN,
     "gin": GIN,
+    "pooled-sign": PooledSIGN,
     "sage": SAGE,
     "sgc": SGC,
     "sign": SIGN,
 }
-"""Built-in models by the name the command line uses; each is called with (features, classes)."""
+"""Built-in models by the name the command line uses; each is called with (features, classes). ``pooled-sign`` is one of
+whole graphs, all others are of nodes."""
 
 PAPER: dict[str, dict[str, Any]] = {
     "gat": {"temperature": 10.0},
