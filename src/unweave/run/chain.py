@@ -24,6 +24,7 @@ from unweave.receipt.receipt import Receipt
 from unweave.request import ALL, Request
 from unweave.run.receipts import MALFORMED, Receipts
 from unweave.run.state import State
+from unweave.tasks.task import Task
 
 __all__ = ["check_chain"]
 
@@ -45,10 +46,10 @@ def check_chain(state: State) -> None:
     left: dict[str, Any] = {}
     digests: set[str] = set()
     certified = {"models": 0, "others": 0, "spread": 0.0}
-    known = {digest}
+    known, along = {digest}, isinstance(state.base, Task)
     for number, (receipt, (took, undirected)) in enumerate(zip(receipts, receipts.log.took(), strict=True)):
         try:
-            wrong = next(_wrong(receipts, number, receipt, took, undirected, left, digests, certified), None)
+            wrong = next(_wrong(receipts, number, receipt, took, undirected, left, digests, certified, along), None)
         except (*MALFORMED, RequestError) as error:
             wrong = f"cannot be followed: {error!r}"
         if wrong is not None:
@@ -74,6 +75,7 @@ def _wrong(
     left: dict[str, Any],
     digests: set[str],
     certified: dict[str, Any],
+    along: bool,
 ) -> Iterator[str]:
     """What is wrong with a receipt; what those before it left is brought to where it leaves it."""
     line = receipts.log.line(number)
@@ -90,7 +92,7 @@ def _wrong(
         asked = Request.from_dict(receipt.asked)
         if not first and asked.digest != receipt.request_digest:
             yield "has a digest that is not that of the request"
-        if receipt.carried_out and not _is_part(Request.from_dict(receipt.request), asked):
+        if receipt.carried_out and not _is_part(Request.from_dict(receipt.request), asked, along):
             yield "tells of more than was asked for"
     found = receipt.parameters
     if left.get("digest", found["digest_before"]) != found["digest_before"]:
@@ -114,13 +116,13 @@ def _wrong(
     certified["others"] += receipt.carried_out and not removal
 
 
-def _is_part(done: Request, asked: Request) -> bool:
-    """Whether what was carried out is among what was asked for."""
+def _is_part(done: Request, asked: Request, along: bool) -> bool:
+    """Whether what was carried out is among what was asked for; on a task nodes and edges may take others along."""
     edges = {tuple(sorted(edge)) for edge in asked.edges}
     return (
-        set(done.nodes) <= set(asked.nodes)
+        (along or set(done.nodes) <= set(asked.nodes))
         and set(done.labels) <= set(asked.labels)
-        and {tuple(sorted(edge)) for edge in done.edges} <= edges
+        and (along or {tuple(sorted(edge)) for edge in done.edges} <= edges)
         and all(
             node in asked.features and (asked.features[node] == ALL or set(columns) <= set(asked.features[node]))
             for node, columns in done.features.items()

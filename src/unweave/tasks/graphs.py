@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
 from unweave._core.words import listed
-from unweave.errors import DataError, RequestError
+from unweave.errors import DataError, ModelError, RequestError
 from unweave.request import Request
 from unweave.tasks.calling import Offer, called, rows_of, takes
 from unweave.tasks.collection import CARRIED, flat
@@ -79,6 +79,11 @@ class Graphs(Task):
         first: tuple[Tensor, ...] = (chosen(self.x, whole.nodes), whole.ends)
         if takes(model, "batch"):
             offers.append(("several graphs", ("batch",), whole.batch))
+        elif any(takes(model, key) for key in CARRIED):  # the third argument is not one for the batch
+            raise ModelError(
+                f"{type(model).__name__}.forward takes no batch, so it is no model of whole graphs; add the argument, "
+                "or pass forward=lambda model, data: …"
+            )
         else:
             first = (*first, whole.batch)
         found = called(model, first, "x, edge_index, batch", tuple(offers))
