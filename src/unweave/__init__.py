@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from unweave._core.version import __version__
 
 if TYPE_CHECKING:
-    from unweave import integrations as integrations, methods as methods, models as models
+    from unweave import integrations as integrations, methods as methods, models as models, tasks as tasks
     from unweave.auditing import Audit as Audit
     from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
@@ -86,6 +86,7 @@ _VOCABULARY = {
     "polish": "training.polish",
     "prepare": "curvature.preparation",
     "split": "datasets.split",
+    "tasks": "tasks",
     "train": "run.train",
     "unlearn": "unlearning",
 }

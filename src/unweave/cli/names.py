@@ -2,8 +2,11 @@
 
 __all__ = ["DATA", "DELETIONS", "EXPERIMENTS", "LEAST_ROUNDS", "METHODS", "MODELS"]
 
-DATA = ("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp", "wordnet", "lastfm")
-MODELS = ("gat", "gcn", "gin", "lightgcn", "linker", "sage", "sgc", "sign")
+DATA = (
+    *("demo", "cora", "citeseer", "pubmed", "cs", "physics", "photo", "computers", "dblp", "wordnet"),
+    *("mutag", "proteins", "lastfm"),
+)
+MODELS = ("gat", "gcn", "gin", "lightgcn", "linker", "pooled-sign", "sage", "sgc", "sign")
 METHODS = (
     "auto",
     "certified",

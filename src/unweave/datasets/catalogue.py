@@ -18,11 +18,13 @@ class Entry:
     """One data set.
 
     Attributes:
-        folder: Folder under the root, as PyG's own loader lays it out; files lie in its ``raw``.
+        folder: Folder under the root, as PyG's own loader lays it out.
+        inner: Folder in it where files lie.
         files: File name → accepted SHA-256 sums.
         url: Address of a file, with ``{}`` for its name, as PyG has it; empty where there is none.
         prefix: Name inside the Planetoid files; empty for ``.npz`` data sets.
         content: Digest of the matrices of an ``.npz`` data set.
+        whole: Whether it has many graphs, each with a label, in the text form of GIN.
     """
 
     folder: str
@@ -30,6 +32,8 @@ class Entry:
     url: str = ""
     prefix: str = ""
     content: str = ""
+    inner: str = "raw"
+    whole: bool = False
 
 
 def _planetoid(folder: str, sums: dict[str, str]) -> Entry:
@@ -135,5 +139,17 @@ CATALOGUE = {
         ("9edaf22e21c263b29c0e2276d2778bc02c3c936522696b52a12599df283e1fe7",),
         "",
         "a6a3cb11f88a1e75335061a05ed1548422ed984aec21c3916c836e96cf8d749e",
+    ),
+    "mutag": Entry(
+        "TU",
+        {"MUTAG.txt": ("05395684e2167e0fb31fc57534b5847cdf867ee5348d58497b33b46178c0294d",)},
+        inner="",
+        whole=True,
+    ),
+    "proteins": Entry(
+        "TU",
+        {"PROTEINS.txt": ("ed0730f9bf9da68aa6a8c80f2f2b6ecea5d05791ca254c709f3efab3b45d937b",)},
+        inner="",
+        whole=True,
     ),
 }

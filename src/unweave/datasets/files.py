@@ -30,7 +30,7 @@ def fetch(name: str, entry: Entry, root: Path) -> Path:
     Raises:
         DataUnavailableError: Files are missing and the download failed.
     """
-    raw = root / entry.folder / "raw"
+    raw = root / entry.folder / entry.inner
     missing = [file for file in entry.files if not (raw / file).is_file()]
     for file in missing:
         try:
@@ -40,7 +40,8 @@ def fetch(name: str, entry: Entry, root: Path) -> Path:
         except Exception as error:  # the download library may raise almost anything
             raise DataUnavailableError(
                 f"{name} is not on this machine and could not be downloaded ({error}). Put {', '.join(missing)} into "
-                f"{raw}, or point {VARIABLE} (or root=) at a folder that holds {entry.folder}/raw"
+                f"{raw}, or point {VARIABLE} (or root=) at a folder that holds "
+                f"{(Path(entry.folder) / entry.inner).as_posix()}"
             ) from error
     return raw
 

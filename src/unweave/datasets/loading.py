@@ -8,9 +8,10 @@ from unweave.datasets.catalogue import CATALOGUE
 from unweave.datasets.demo import demo_graph
 from unweave.datasets.files import fetch, find_root
 from unweave.datasets.listenings import load_lastfm
-from unweave.datasets.readers import read_npz, read_planetoid
+from unweave.datasets.readers import read_graphs, read_npz, read_planetoid
 from unweave.datasets.split import split
 from unweave.errors import DataError
+from unweave.tasks.graphs import Graphs
 from unweave.tasks.links import Links
 
 __all__ = ["NAMES", "load"]
@@ -26,10 +27,12 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
 
     Args:
         name: ``demo`` (embedded, needs no file), ``cora``, ``citeseer``, ``pubmed``, ``cs``, ``physics``,
-            ``photo``, ``computers``, ``dblp``, ``wordnet``, or ``lastfm``, which is a
-            :class:`~unweave.tasks.Recommendation`. With ``:links`` after it (``cora:links``) a graph is one whose
-            edges are to be predicted, :class:`~unweave.tasks.Links`.
-        seed: Of the split into 81 % training, 9 % validation and 10 % test nodes. The graph is always the same.
+            ``photo``, ``computers``, ``dblp`` or ``wordnet``; ``mutag`` and ``proteins`` have many graphs
+            (:class:`~unweave.tasks.Graphs`), ``lastfm`` has users and artists
+            (:class:`~unweave.tasks.Recommendation`). With ``:links`` after it (``cora:links``) a graph is one whose
+            edges are to be predicted (:class:`~unweave.tasks.Links`).
+        seed: Of the split into 81 % training, 9 % validation and 10 % test nodes, or graphs. The graph is always the
+            same.
         root: Data folder; by default ``UNWEAVE_DATA``, then the user's cache folder. Missing files are downloaded.
 
     Returns:
@@ -56,6 +59,10 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
     else:
         entry = CATALOGUE[key]
         raw = fetch(key, entry, find_root(root))
+        if entry.whole:
+            graphs = Graphs.of(read_graphs(entry, raw), seed=seed)
+            graphs.name, graphs.split_seed = key, seed
+            return graphs
         data = read_planetoid(entry, raw) if entry.prefix else read_npz(entry, raw)
     data.name, data.split_seed, data.num_classes = key, seed, int(data.y.max()) + 1
     return split(data, seed=seed)

@@ -15,12 +15,18 @@ from unweave._core.digest import tensor_digest
 from unweave.datasets.catalogue import Entry
 from unweave.datasets.files import known_sum, refuse
 
-__all__ = ["read_npz", "read_planetoid"]
+__all__ = ["read_graphs", "read_npz", "read_planetoid"]
 
 
 LARGEST = 2**28
 """Bytes to which a file of an unknown packing may unfold before anybody knows what is in it; the largest of the known
 ones has 30 MiB."""
+
+
+NUMBERED = {"MUTAG.txt": 9}
+"""Nodes at the beginning of a file that are written as ``number tag degree neighbour``, with one neighbour only. Read
+so they have the degrees that they tell, by the edges that the others name, and there are 2,395 atoms of carbon and
+7,442 stored edges in MUTAG, as there should be."""
 
 
 def read_planetoid(entry: Entry, raw: Path) -> Data:
@@ -62,6 +68,35 @@ def read_npz(entry: Entry, raw: Path) -> Data:
     x = torch.zeros(features.shape, dtype=torch.float32)
     x[torch.repeat_interleave(torch.arange(x.size(0)), rows[0].diff()), rows[1]] = 1
     return Data(x=x, edge_index=edges, y=labels)
+
+
+def read_graphs(entry: Entry, raw: Path) -> list[Data]:
+    """MUTAG and PROTEINS in the text form of GIN: the features of a node are its tag, as one of those there are.
+
+    The first line has the number of graphs. Each graph has a line ``nodes label``, and each of its nodes one,
+    ``tag degree neighbours…``; every edge is there twice, and needs to be read once.
+    """
+    ((file, accepted),) = entry.files.items()
+    if not known_sum(raw / file, accepted):
+        raise refuse(raw / file)
+    lines = [[int(word) for word in line.split()] for line in (raw / file).read_text(encoding="ascii").splitlines()]
+    for line in range(2, 2 + NUMBERED.get(file, 0)):
+        _, tag, _, neighbour = lines[line]
+        lines[line] = [tag, 1, neighbour]
+    rows, found = iter(lines), []
+    for _ in range(next(rows)[0]):
+        size, label = next(rows)
+        nodes = [next(rows) for _ in range(size)]
+        pairs = [(node, other) for node, (_, degree, *others) in enumerate(nodes) for other in others[:degree]]
+        ends = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t()
+        edges = to_undirected(remove_self_loops(ends)[0], num_nodes=size)
+        found.append((label, [tag for tag, *_ in nodes], edges))
+    labels, tags = sorted({label for label, *_ in found}), sorted({tag for _, some, _ in found for tag in some})
+    kinds = torch.eye(len(tags))
+    return [
+        Data(x=kinds[[tags.index(tag) for tag in some]], edge_index=edges, y=torch.tensor([labels.index(label)]))
+        for label, some, edges in found
+    ]
 
 
 def _matrix(archive: "np.lib.npyio.NpzFile", part: str) -> sp.csr_matrix:

@@ -1,8 +1,11 @@
 """The split of the paper: 90 % of the nodes to train on, 10 % to test, at random by seed."""
 
-import numpy as np
 import torch
 from torch_geometric.data import Data
+
+from unweave._core.split import parts_of
+from unweave.errors import DataError
+from unweave.tasks.task import Task
 
 __all__ = ["split"]
 
@@ -12,17 +15,10 @@ def split(data: Data, *, seed: int = 0) -> Data:
 
     A tenth of the nodes is for the test; of the others a tenth is held out for validation.
     """
-    size = data.num_nodes
-    order = torch.from_numpy(np.random.default_rng([seed, 90]).permutation(size))
-    test = round(0.1 * size)
-    val = round(0.1 * (size - test))
-    parts = {
-        "test_mask": order[:test],
-        "val_mask": order[test : test + val],
-        "train_mask": order[test + val :],
-    }
-    for name, members in parts.items():
-        mask = torch.zeros(size, dtype=torch.bool, device=data.x.device)
+    if isinstance(data, Task):
+        raise DataError(f"not all nodes of a {type(data).__name__} are examples; its masks are given when it is made")
+    for name, members in parts_of(data.num_nodes, seed).items():
+        mask = torch.zeros(data.num_nodes, dtype=torch.bool, device=data.x.device)
         mask[members.to(mask.device)] = True
-        data[name] = mask
+        data[f"{name}_mask"] = mask
     return data

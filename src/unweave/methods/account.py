@@ -62,7 +62,9 @@ def untouched(model: nn.Module) -> dict[str, Any]:
 def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
     """Size of the graph before and after, for the receipt."""
     removal = problem.removal
+    left = removal.graph if isinstance(removal.graph, Task) else None
     return {
+        **({} if left is None else {"types": dict(left.describe())}),
         "nodes": region.mask.numel(),
         "undirected": removal.undirected,
         "stored_edges_before": removal.stored_edges_before,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from unweave.graph.index import among
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
-from unweave.objective.objective import Objective
 from unweave.objective.parameters import trained
 from unweave.tasks.task import Task
 
@@ -21,7 +21,7 @@ def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
     Nothing that remains uses such a row, so zero is where weight decay leaves it; what it had pulled on other rows is
     forgotten by the method. Ids do not shift, so the row stays in its place, without content.
     """
-    places = _places(problem.remaining, problem.removal.nodes)
+    places = _places(problem)
     if not places:
         return outcome, 0
     theta = outcome.theta.clone()
@@ -29,11 +29,15 @@ def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
     return replace(outcome, theta=theta, point=None), sum(entries.size(0) for entries in places)
 
 
-def _places(objective: Objective, nodes: Tensor) -> list[Tensor]:
-    """Where the rows of some nodes lie in θ: for each table ``[rows, columns]``."""
-    if not isinstance(objective.data, Task) or not nodes.numel():
+def _places(problem: Problem) -> list[Tensor]:
+    """Where the rows of deleted nodes lie in θ: for each table ``[rows, columns]``."""
+    objective, nodes = problem.remaining, problem.removal.nodes
+    graph = problem.removal.graph
+    if not isinstance(graph if isinstance(graph, Data) else graph.base, Task) or not nodes.numel():
         return []
-    tables, found, start = objective.data.tables(objective.model), [], 0
+    task = problem.removal.data
+    assert isinstance(task, Task)
+    tables, found, start = task.tables(objective.model), [], 0
     for name, parameter in trained(objective.model).items():
         if name in tables:
             rows = among(tables[name], nodes.sort().values).nonzero().flatten()

@@ -12,6 +12,7 @@ from unweave.models.gcn import GCN
 from unweave.models.gin import GIN
 from unweave.models.lightgcn import LightGCN
 from unweave.models.linker import Linker
+from unweave.models.pooled import PooledSIGN
 from unweave.models.sage import SAGE
 from unweave.models.sgc import SGC
 from unweave.models.shards import Shards
@@ -27,6 +28,7 @@ __all__ = [
     "SIGN",
     "LightGCN",
     "Linker",
+    "PooledSIGN",
     "Shards",
     "build",
     "clear_memory",
@@ -39,11 +41,13 @@ MODELS: dict[str, type[nn.Module]] = {
     "gin": GIN,
     "lightgcn": LightGCN,
     "linker": Linker,
+    "pooled-sign": PooledSIGN,
     "sage": SAGE,
     "sgc": SGC,
     "sign": SIGN,
 }
-"""Built-in models by the name the command line uses; each is called with (features, classes)."""
+"""Built-in models by the name the command line uses; each is called with (features, classes). ``pooled-sign`` is one of
+whole graphs, all others are of nodes."""
 
 PAPER: dict[str, dict[str, Any]] = {
     "gat": {"temperature": 10.0},

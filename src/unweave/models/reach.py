@@ -11,6 +11,7 @@ from typing import Any
 
 import torch_geometric.nn as pyg
 from torch import nn
+from torch.fx import GraphModule
 
 from unweave._core.compat import passes_messages_its_own_way
 from unweave.models.alike import AlikeConv
@@ -133,9 +134,32 @@ def find_reach(model: nn.Module, run: Callable[[], object], readout: int = 0) ->
     if len(flows) > 1:
         return Reach(None, source="layers with opposite flows")
     found = [_LAYERS[kind](layer) for (_, layer), kind in zip(called, kinds, strict=True) if kind is not None]
+    side_by_side = _side_by_side(model)
+    chains: dict[str, dict[str, tuple[int, list[str]]]] = {}
+    for (name, layer), (steps, _) in zip(called, found, strict=True):
+        chain = chains.setdefault(side_by_side.get(name, name), {})
+        before, names = chain.get(name, (0, []))
+        chain[name] = before + steps, [*names, type(layer).__name__]
+    deepest = [max(chain.values(), key=lambda one: one[0]) for chain in chains.values()]
     reach = Reach(
-        steps=sum(steps for steps, _ in found) + readout,
+        steps=sum(steps for steps, _ in deepest) + readout,
         normalised=any(normalised for _, normalised in found),
-        source=" + ".join(type(layer).__name__ for _, layer in called) or "no message-passing layer",
+        source=" + ".join(name for _, names in deepest for name in names) or "no message-passing layer",
     )
     return replace(reach, flow=flows.pop()) if flows else reach
+
+
+def _side_by_side(model: nn.Module) -> dict[str, str]:
+    """Layers that take the same step, each for another type of edges: the name of what they belong to, by their own.
+
+    These are the parts of a ``HeteroConv``, and of what ``to_hetero`` makes of one layer.
+    """
+    parents = [name for name, part in model.named_modules() if isinstance(part, pyg.HeteroConv)]
+    if isinstance(model, GraphModule):
+        parents += [name for name, part in model.named_modules() if isinstance(part, nn.ModuleDict)]
+    return {
+        name: parent
+        for parent in parents
+        for name, _ in model.named_modules()
+        if name.startswith(f"{parent}." if parent else "")
+    }

@@ -39,9 +39,10 @@ def check_kind(data: object) -> Data:
         return data
     more = ""
     if isinstance(data, HeteroData):
-        more = ": several types of nodes or edges are not supported; data.to_homogeneous() makes one of them"
+        more = "; for several types of nodes or edges give unweave.tasks.Relations.of(data)"
     elif isinstance(data, Dataset | list | tuple):
-        more = "; give one graph of it, e.g. dataset[0]"
+        more = "; give one graph of it, e.g. dataset[0], or all, for a model of whole graphs, as "
+        more += "unweave.tasks.Graphs.of(dataset)"
     raise DataError(f"a graph is a torch_geometric.data.Data, got {type(data).__name__}{more}")
 
 
@@ -76,7 +77,7 @@ def check_data(data: Data) -> None:
     rows = data.y.size(0) if data.y.dim() else 1
     if rows != size:
         graphs = int(data.batch.max()) + 1 if isinstance(data.get("batch"), Tensor) and data.batch.numel() else 1
-        whole = ": labels of whole graphs are not supported, only those of nodes are" if rows == graphs else ""
+        whole = "; for labels of whole graphs give unweave.tasks.Graphs.of(dataset)" if rows == graphs else ""
         raise DataError(f"data.y has {rows} row{'s' * (rows != 1)} for {size} nodes{whole}")
     masks = {name: data[name] for name in MASKS if data.get(name) is not None}
     for name, mask in masks.items():
@@ -193,7 +194,7 @@ def _kind_of(outputs: object, data: Data) -> str:
     if rows == data.edge_index.size(1):
         return ", one for each edge: link predictors are not supported, only models of nodes are"
     if rows == 1 and isinstance(outputs, Tensor):
-        return ", one for the graph: models of whole graphs are not supported, only those of nodes are"
+        return ", one for the graph: a model of whole graphs takes unweave.tasks.Graphs.of(dataset)"
     return ""
 
 

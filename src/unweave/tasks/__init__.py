@@ -5,8 +5,10 @@ node of its own. So whatever forgets nodes and edges forgets users, interactions
 know of them.
 """
 
+from unweave.tasks.graphs import Graphs
 from unweave.tasks.links import Links
 from unweave.tasks.recommendation import Recommendation
+from unweave.tasks.relations import Relations
 from unweave.tasks.task import Task
 
-__all__ = ["Links", "Recommendation", "Task"]
+__all__ = ["Graphs", "Links", "Recommendation", "Relations", "Task"]

@@ -1,6 +1,7 @@
 """The one interface between a task and the rest: a plain graph that knows how a model is called on it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,13 +52,17 @@ class Task(Data):  # type: ignore[misc]
         """Parameters with a row for every node, by name: the node that each row belongs to."""
         return {}
 
+    def describe(self) -> Mapping[str, Any]:
+        """What the graph is made of, for receipts: how many of each type are left."""
+        return self.count(torch.arange(self.node_type.numel(), device=self.node_type.device))
+
     def count(self, nodes: Tensor) -> Mapping[str, int]:
         """How many of some nodes are of each type, by its name; types of which there is none are left out."""
         names = self.names
         counts = torch.bincount(self.node_type[nodes], minlength=len(names)).tolist()
-        return {name: number for name, number in zip(names, counts, strict=False) if number}
+        return {name: number for name, number in zip(names, counts, strict=False) if number and name}
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of the types of nodes, by number."""
+        """The names of the types of nodes, by number; an empty one is of no type of the user's."""
         return ("node",)
