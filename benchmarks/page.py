@@ -21,6 +21,7 @@ from pages import (
     service,
     soak,
     speed,
+    tasks_graphs,
     wide,
     wide_stream,
 )
@@ -38,6 +39,7 @@ PAGES = {
     "service": service.PAGE,
     "soak": soak.PAGE,
     "speed": speed.PAGE,
+    "tasks_graphs": tasks_graphs.PAGE,
     "wide": wide.PAGE,
     "wide_stream": wide_stream.PAGE,
 }
