@@ -17,9 +17,12 @@ def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
         "`literature` is a generated graph of 400 papers, their authors and venues, with a two-layer `to_hetero` model "
-        "of 128 units; `mutag` has whole graphs, with `pooled-sign`. *Ordinary*: a small model of the same kind (GIN on "
-        "MUTAG). *Closed*: what `gif` closes of the gap to a model retrained the same way, on all examples that "
-        "remain. *Fine-tuning* had as many passes."
+        "of 128 units; `mutag` has whole graphs, with `pooled-sign`. *Ordinary*: a small model of the same kind (GIN "
+        "on MUTAG). *Closed*: what `gif` closes of the gap to a model retrained the same way, on all examples that "
+        "remain. *Fine-tuning* had as many passes, at Adam's "
+        "0.01 from a new state, which leaves a minimum: a weak control. The decay of `literature` was chosen by hand, "
+        "after 0.01, which validation chooses, had closed 0.86 to 0.94 there, and 0.03 less than 0.95 on 120 papers. "
+        "All cells are of one seed."
     )
     rows: list[dict[str, Any]] = [
         {"cell": cell, "name": name, **request} for cell in found for name, request in cell["requests"].items()
@@ -41,7 +44,8 @@ def blocks(found: list[Document]) -> Blocks:
     )
     short = [f"{r['cell']['data']}, {r['name']} ({r['gap_closed']:+.2f})" for r in rows if r.get("gap_closed", 0) < 0.9]
     yield f"Short of 0.9: {'; '.join(short) or 'none'}."
-    yield f"Measured by `python benchmarks/tasks_graphs.py`, on {places(found, '{device_name}, torch {torch}, commit {commit}')}."
+    where = places(found, "{device_name}, torch {torch}, commit {commit}")
+    yield f"Measured by `python benchmarks/tasks_graphs.py`, on {where}."
 
 
 PAGE = Page("Whole graphs and several types of nodes", read, blocks)
