@@ -24,6 +24,7 @@ from pages import (
     soak,
     speed,
     tasks,
+    tasks_graphs,
     wide,
     wide_stream,
 )
@@ -44,6 +45,7 @@ PAGES = {
     "soak": soak.PAGE,
     "speed": speed.PAGE,
     "tasks": tasks.PAGE,
+    "tasks_graphs": tasks_graphs.PAGE,
     "wide": wide.PAGE,
     "wide_stream": wide_stream.PAGE,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pages.tasks_graphs import PAGE
 from shared import Document, Gap, arguments, each, lines, made, write_lines
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv, global_mean_pool
@@ -126,6 +127,7 @@ def main() -> None:
     for cell in each(measure, [task for task in asked if task not in known], given.jobs):
         done.append(cell)
         write_lines(path, sorted(done, key=lambda cell: (cell["data"], cell["seed"])))
+    PAGE.write(given.out)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,9 @@ __all__ = ["PooledSIGN"]
 class PooledSIGN(SIGN):
     """Σᵢ σ(Σₖ Pᵏ X Wₖ + b)ᵢ V + c over the nodes i of a graph, with P = D⁻¹A: :class:`SIGN` with pooled hidden units.
 
-    It has two factors, W and V, as SIGN has, so that wide and smooth it has one minimum. P takes the mean over the
-    neighbours: with their sum, as in GIN, polishing ended short of a minimum on MUTAG, and ``gif`` closed nothing.
+    It has two factors, W and V, as SIGN has. On MUTAG (one split) seeds agreed to 0.87; ``gif`` closed 0.92 and 0.94
+    of the gap for nodes and edges, 0.15 for whole graphs (``benchmarks/results/tasks_graphs``). P takes the mean over
+    the neighbours: with their sum, as in GIN, ``gif`` closed nothing in three settings of four.
 
     Args:
         in_channels: Features of a node.
