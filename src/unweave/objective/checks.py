@@ -57,8 +57,8 @@ def check_data(data: Data) -> None:
     for key, value in data.to_dict().items():
         if key == "edge_label_index":
             raise DataError(
-                "the graph has data.edge_label_index, pairs of nodes for link prediction, which is not supported: what "
-                "forgets is a model of nodes, trained on data.y at data.train_mask. Delete it if this model is one"
+                "the graph has data.edge_label_index, pairs of nodes for link prediction; for a link predictor give "
+                "unweave.tasks.Links.of(data), whose examples are the edges. Delete it if this is a model of nodes"
             )
         aligned = isinstance(value, Tensor) and (data.is_node_attr(key) or data.is_edge_attr(key))
         if key in ("adj", "adj_t") or (key.endswith("_index") and not aligned):
@@ -192,7 +192,7 @@ def _kind_of(outputs: object, data: Data) -> str:
     """What a model seems to be whose outputs are not those of nodes."""
     rows = outputs.size(0) if isinstance(outputs, Tensor) and outputs.dim() else 1
     if rows == data.edge_index.size(1):
-        return ", one for each edge: link predictors are not supported, only models of nodes are"
+        return ", one for each edge: a link predictor takes unweave.tasks.Links.of(data)"
     if rows == 1 and isinstance(outputs, Tensor):
         return ", one for the graph: a model of whole graphs takes unweave.tasks.Graphs.of(dataset)"
     return ""
@@ -211,8 +211,8 @@ def check_scores(data: Data, loss: Loss, outputs: Tensor) -> None:
         raise ModelError(
             f"the model has {outputs.size(1)} outputs and gives {float(shares.mean()):.0%} of its probability to "
             f"classes that no training node has ({int(seen.sum())} are there), so it was not trained to tell these "
-            f"classes by {loss.name}: does it give embeddings, as the encoder of a link predictor does? Give the loss= "
-            "that it was trained with, or forward=lambda model, data: … that gives the scores of the classes"
+            f"classes by {loss.name}: does it give embeddings, as the encoder of a link predictor does "
+            "(unweave.tasks.Links)? Give the loss= that it was trained with, or forward=lambda model, data: … that gives the scores of the classes"
         )
 
 

@@ -273,13 +273,21 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
         objective = job.objective(decay)
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
-        right[decay] = objective.predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
-        f1[decay] = float(right[decay].double().mean())
+        outputs = objective.predict(job.model)[nodes]
+        right[decay] = outputs.argmax(dim=1) == job.data.y[nodes]
+        # Where decay leaves nothing, what is left may still be in the right order: its F1 is no reason to choose it.
+        f1[decay] = float(right[decay].double().mean()) if _knows(outputs, job.data.y[nodes], job.loss) else 0.0
         if len(f1) > 2 and max(list(f1.values())[-2:]) <= max(list(f1.values())[:-2]):
             break
     best = max(f1, key=lambda decay: f1[decay])
     first = next(d for d in f1 if f1[best] - f1[d] <= TUNING.polish.evidence * _error(right[d], right[best]))
     return [first, *sorted(d for d in f1 if d > first and f1[d] >= f1[best] - TUNING.polish.given_up)]
+
+
+def _knows(outputs: Tensor, labels: Tensor, loss: Loss) -> bool:
+    """Whether outputs lower the loss by something beside that of outputs which are all the same."""
+    told, nothing = (float(loss(some, labels).mean()) for some in (outputs, torch.zeros_like(outputs)))
+    return told < (1 - TUNING.polish.knows) * nothing
 
 
 def _error(one: Tensor, other: Tensor) -> float:
