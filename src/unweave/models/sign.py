@@ -87,14 +87,11 @@ class SIGN(nn.Module):
         assert isinstance(weights, Linear)
         return project(x, weights.weight, given=True) if bare(weights) else weights(x)
 
-    def hidden(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """The hidden layer, ``[nodes, hidden]``."""
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """Logits, ``[nodes, classes]``."""
         x = entering(x, unit=self.unit)
         *nearer, h = (self._own(x, weights) for weights in self.distances)
         for own in reversed(nearer):
             h = self.step(h, edge_index, edge_weight) + own
-        return F.dropout(self.activation(h + self.bias), self.dropout, training=self.training)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Logits, ``[nodes, classes]``."""
-        return self.last(self.hidden(x, edge_index, edge_weight))  # type: ignore[no-any-return]
+        h = F.dropout(self.activation(h + self.bias), self.dropout, training=self.training)
+        return self.last(h)  # type: ignore[no-any-return]

@@ -212,7 +212,8 @@ def check_scores(data: Data, loss: Loss, outputs: Tensor) -> None:
             f"the model has {outputs.size(1)} outputs and gives {float(shares.mean()):.0%} of its probability to "
             f"classes that no training node has ({int(seen.sum())} are there), so it was not trained to tell these "
             f"classes by {loss.name}: does it give embeddings, as the encoder of a link predictor does "
-            "(unweave.tasks.Links)? Give the loss= that it was trained with, or forward=lambda model, data: … that gives the scores of the classes"
+            "(unweave.tasks.Links)? Give the loss= that it was trained with, or forward=lambda model, data: … that "
+            "gives the scores of the classes"
         )
 
 
