@@ -28,7 +28,7 @@ from unweave.methods.account import (
     options_of,
     quality_of,
     region_of,
-    types_of,
+    types_in,
     untouched,
 )
 from unweave.methods.base import Method, Outcome
@@ -198,7 +198,7 @@ def _carried_out(
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
-            outcome, rows = without_rows(outcome, problem)
+            outcome, rows = (outcome, 0) if how.name == "none" else without_rows(outcome, problem)
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)
@@ -210,7 +210,7 @@ def _carried_out(
         certificate = certificate_of(problem.remaining, outcome)
     facts: dict[str, Any] = {
         "request": removal.content,
-        "removed": removal.counts | types_of(problem) | ({"rows": rows} if rows else {}),
+        "removed": removal.counts | types_in(removal) | ({"rows": rows} if rows else {}),
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
         "method": {"name": how.name, "options": options_of(how)},

@@ -21,7 +21,9 @@ def test_by_name_and_in_two_forms() -> None:
     for name in ("gcn", "sgc"):
         plain, forgettable = (uw.models.build(name, 8, 3, forgettable=f) for f in (False, True))
         assert plain.config == forgettable.config
-    for name in uw.models.MODELS:
+    assert uw.models.build("lightgcn", 30, 3, forgettable=True, nodes=20_000).config["width"] == 256
+    assert uw.models.build("linker", 30, 3, forgettable=True, nodes=20_000, hidden=9).config["width"] == 9
+    for name in set(uw.models.MODELS) - {"lightgcn", "linker"}:
         wide = uw.models.build(name, 30, 3, forgettable=True, nodes=20_000)
         assert wide.config["unit"]
         assert wide.config.get("hidden", 256) == 256

@@ -169,7 +169,7 @@ def of_links() -> Data:
     [
         (several_types, r"several types of nodes.*tasks\.Relations\.of\(data\)"),
         (of_graphs, r"labels of whole graphs.*tasks\.Graphs\.of\(dataset\)"),
-        (of_links, "link prediction, which is not supported"),
+        (of_links, r"link prediction.*tasks\.Links\.of\(data\)"),
         (lambda: [small_graph()], r"dataset\[0\].*tasks\.Graphs\.of\(dataset\)"),
     ],
 )
@@ -198,7 +198,7 @@ class Pooled(uw.models.GCN):
 
 @pytest.mark.parametrize(
     ("model", "says"),
-    [(Pairs(8, 3), "link predictors are not supported"), (Pooled(8, 3), "model of whole graphs takes")],
+    [(Pairs(8, 3), r"link predictor takes unweave\.tasks\.Links"), (Pooled(8, 3), "model of whole graphs takes")],
 )
 def test_models_of_another_kind_are_refused_by_name(model: nn.Module, says: str) -> None:
     with pytest.raises(uw.ModelError, match=says):

@@ -323,7 +323,7 @@ def test_models_of_nodes_are_refused() -> None:
         data.call(uw.models.SGC(3, 2))
     with pytest.raises(uw.ModelError, match=r"SAGE cannot be called as model\(x, edge_index, batch\)"):
         data.call(uw.models.SAGE(3, 2))
-    with pytest.raises(uw.ModelError, match=r"takes unweave\.tasks\.Graphs"):
+    with pytest.raises(uw.ModelError, match=r"unweave\.tasks\.Graphs"):
         uw.train(uw.models.PooledSIGN(600, 6), uw.load("demo"), epochs=1)
 
 

@@ -230,6 +230,15 @@ BAD_GRAPHS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("links of links", linked(), {}, "plain"),
     ("no features", Data(edge_index=graph().edge_index, num_nodes=14), {}, "x and edge_index"),
     ("no edges", Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 0, dtype=torch.long)), {}, "no edges"),
+    ("unknown node", Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [7]])), {}, "outside"),
+    ("whole numbers", Data(x=torch.ones(3, 2).long(), edge_index=torch.tensor([[0], [1]])), {}, "floating-point"),
+    ("short numbers", Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]).int()), {}, "int64"),
+    (
+        "edge_attr",
+        Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]), edge_attr=torch.ones(1, 2)),
+        {},
+        "attr",
+    ),
     ("all held out", graph(), {"val": 0.5, "test": 0.5}, "below 1"),
     ("share below zero", graph(), {"val": -0.1}, "below 1"),
     ("no negatives", graph(), {"negatives": 0}, "above 0"),
@@ -253,7 +262,6 @@ def _held(task: Links) -> tuple[int, int]:
 
 BAD_REQUESTS: list[tuple[str, Any, str]] = [
     ("no edge", lambda t: t.request(pairs=[(0, 0)]), "not in the graph"),
-    ("edge held out", lambda t: t.request(pairs=[_held(t)]), "not in the graph"),
     ("both ways", lambda t: uw.Request(edges=[(0, 13), (99, 0)]), "not in the graph"),
     ("an example's edge", lambda t: uw.Request(edges=[(0, 20)]), "example"),
     ("beyond", lambda t: uw.Request(nodes=[9_999]), "not in the graph"),
@@ -305,8 +313,28 @@ def test_a_part_of_the_graph_gives_the_same_scores() -> None:
     assert whole.nodes.numel() == int(task.train_mask.sum())
 
 
+def test_a_pair_asked_for_from_its_other_end_is_gone_already() -> None:
+    task = linked(val=0.1)
+    u, v = task.edge_index[:, 0].tolist()
+    run = uw.Run(made(Encoder), task, weight_decay=0.01)
+    after = run.forget([task.request(pairs=[(u, v)]), task.request(pairs=[(v, u)])])
+    assert [receipt.status for receipt in after.receipts] == ["done", "nothing to do"]
+    after.verify()
+    held = run.forget(task.request(pairs=[_held(task)]))
+    assert int(held.data.test_mask.sum()) == int(task.test_mask.sum()) - 2  # with the pair drawn for it
+
+
+def test_models_of_pairs_take_graphs_of_pairs() -> None:
+    plain = graph()
+    plain.y, plain.train_mask = torch.zeros(14).long(), torch.ones(14).bool()
+    for model in (uw.models.LightGCN(14, 2).double(), Linker(4, 2).double()):
+        with pytest.raises(ModelError, match=r"unweave\.tasks\.Links"):
+            uw.train(model, plain)
+
+
 def test_tables_are_those_with_a_row_for_every_node() -> None:
     task = recommender()
     model = nn.Module()
     model.nodes, model.words = nn.Embedding(21, 2), nn.Embedding(5, 2)
     assert list(task.tables(model)) == ["nodes.weight"]
+    assert torch.equal(task.tables(model)["nodes.weight"][0], torch.arange(21))

@@ -131,6 +131,59 @@ def test_a_request_is_completed_once_and_in_any_form() -> None:
     assert again.nodes == (1,)
 
 
+@pytest.mark.parametrize("deferred", [False, True], ids=["at once", "deferred"])
+def test_rows_go_whatever_form_their_table_has(deferred: bool) -> None:
+    task = recommender()
+
+    class Two(torch.nn.Module):
+        """A table for users and one for items, and a parameter without a module."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.users, self.items = torch.nn.Embedding(USERS, 3), torch.nn.Embedding(ITEMS, 3)
+            self.own = torch.nn.Parameter(torch.randn(USERS + ITEMS, 3))
+
+        def encode(self, x: Tensor, edge_index: Tensor, rows: Tensor) -> Tensor:
+            return torch.cat([self.users.weight, self.items.weight]).index_select(0, rows) + self.own[rows]
+
+    torch.manual_seed(0)
+    if deferred:
+        run = uw.Run(table_model(), task, weight_decay=0.01).prepare()
+        after = run.forget(task.request(users=[2], items=[4]), defer=True)
+        tables = [after.model.table.weight]
+        assert after.receipts[-1].removed["rows"] == 2
+        after.verify()
+    else:
+        done = uw.unlearn(Rows(Two()).double(), task, task.request(users=[2], items=[4]), weight_decay=0.01)
+        inner = done.model.inner
+        assert not inner.users.weight[2].any()
+        assert not inner.items.weight[4].any()
+        assert inner.users.weight[3].any()
+        tables = [inner.own]
+        assert done.receipt.removed["rows"] == 4
+    for table in tables:
+        assert not table[[2, USERS + 4]].any()
+        assert table[3].any()
+
+
+class Rows(torch.nn.Module):
+    """Calls a model of tables with the rows of the nodes."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def encode(self, rows: Tensor, edge_index: Tensor) -> Tensor:
+        return self.inner.encode(None, edge_index, rows)  # type: ignore[no-any-return, operator]
+
+
+def test_an_interaction_held_out_can_be_forgotten() -> None:
+    task = recommender()
+    left = remove(task, task.request(interactions=[(0, 8)])).data
+    assert int(left.test_mask.sum()) == int(task.test_mask.sum()) - 1
+    assert int(left.train_mask.sum()) == int(task.train_mask.sum())
+
+
 def test_random_requests_are_for_interactions() -> None:
     task = recommender()
     drawn = uw.draw("edges:0.3", task, seed=1)
@@ -207,9 +260,14 @@ BAD_PAIRS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("below zero", torch.tensor([[0, -1]]), {}, "from 0 on"),
     ("too few users", torch.tensor([[7, 1]]), {"users": 5}, "at least 8"),
     ("too few items", torch.tensor([[1, 7]]), {"items": 5}, "at least 8"),
-    ("validates all", interactions(), {"val": 1.0}, "below 1"),
+    ("validates all", interactions(), {"val": 1.0}, "below 0.9"),
     ("no negatives", interactions(), {"negatives": 0}, "above 0"),
     ("seed below zero", interactions(), {"seed": -1}, "at least 0"),
+    ("nothing", None, {}, "whole numbers"),
+    ("names", [["anna", "jazz"]], {}, "whole numbers"),
+    ("ragged", [[1, 2], [3]], {}, "whole numbers"),
+    ("too much held out", interactions(), {"val": 0.95}, "below 0.9"),
+    ("one item", torch.tensor([[0, 0], [1, 0]]), {}, "at least two"),
     ("tested and trained", interactions(), {"test": interactions()[:1]}, "both to train and to test"),
 ]
 
@@ -222,17 +280,26 @@ def test_interactions_that_make_no_sense_are_refused(pairs: Any, options: dict[s
         Recommendation.of(pairs, **options)
 
 
+def _never(task: Recommendation) -> tuple[int, int]:
+    """A pair that is no interaction, of training or test."""
+    known = {*candidates(task), (0, 8), (1, 8)}
+    return next((u, i) for u in range(USERS) for i in range(ITEMS) if (u, i) not in known)
+
+
 BAD_REQUESTS: list[tuple[str, Any, type[UnweaveError], str]] = [
-    ("unknown user", lambda t: t.request(users=[USERS]), RequestError, "no user 12"),
-    ("unknown item", lambda t: t.request(items=[ITEMS]), RequestError, "no item 9"),
-    ("user below zero", lambda t: t.request(users=[-1]), RequestError, "no user -1"),
-    ("a name", lambda t: t.request(users=["anna"]), RequestError, "no user 'anna'"),
-    ("a truth value", lambda t: t.request(users=[True]), RequestError, "no user True"),
-    ("a fraction", lambda t: t.request(items=[1.0]), RequestError, "no item 1.0"),
+    ("unknown user", lambda t: t.request(users=[USERS]), RequestError, "user 12 is not there"),
+    ("unknown item", lambda t: t.request(items=[ITEMS]), RequestError, "item 9 is not there"),
+    ("user below zero", lambda t: t.request(users=[-1]), RequestError, "user -1 is not there"),
+    ("a name", lambda t: t.request(users=["anna"]), RequestError, "'anna' is not a whole number"),
+    ("a truth value", lambda t: t.request(users=[True]), RequestError, "True is not a whole number"),
+    ("a fraction", lambda t: t.request(items=[1.0]), RequestError, "1.0 is not a whole number"),
     ("twice", lambda t: t.request(users=[1, 1]), RequestError, "1"),
     ("nothing", lambda t: t.request(), RequestError, "empty"),
-    ("never chosen", lambda t: t.request(interactions=[(0, 8)]), RequestError, "not in the graph"),
-    ("unknown in a pair", lambda t: t.request(interactions=[(0, ITEMS)]), RequestError, "no item 9"),
+    ("never chosen", lambda t: t.request(interactions=[_never(t)]), RequestError, "not in the graph"),
+    ("a number", lambda t: t.request(users=2), RequestError, "list of numbers"),
+    ("no pair", lambda t: t.request(interactions=[3]), RequestError, r"is not \(user, item\)"),
+    ("three", lambda t: t.request(interactions=[(1, 2, 3)]), RequestError, r"is not \(user, item\)"),
+    ("unknown in a pair", lambda t: t.request(interactions=[(0, ITEMS)]), RequestError, "item 9 is not there"),
     ("two users", lambda t: uw.Request(edges=[(0, 1)]), RequestError, "not in the graph"),
     ("edge of an example", lambda t: uw.Request(edges=[(0, USERS + ITEMS)]), RequestError, "example"),
     ("beyond the graph", lambda t: uw.Request(nodes=[10_000]), RequestError, "not in the graph"),
@@ -257,7 +324,7 @@ def test_a_model_that_does_not_fit_is_refused() -> None:
         task.call(PyGLightGCN(5, 4, 2).double())
     with pytest.raises(ModelError, match="one embedding for each of 21 nodes"):
         task.call(Pooled())
-    with pytest.raises(ModelError, match="no activation"):
+    with pytest.raises(ModelError, match="leave that option out"):
         build("lightgcn", 21, 4, activation="tanh")
 
 

@@ -41,7 +41,7 @@ def test_trainings_of_one_seed_in_two_threads_give_the_same_model() -> None:
     assert torch.equal(flatten(models[2]), flatten(models[0]))
 
 
-@pytest.mark.parametrize("name", sorted(set(uw.models.MODELS) - {"pooled-sign"}))
+@pytest.mark.parametrize("name", sorted(set(uw.models.MODELS) - {"pooled-sign", "lightgcn", "linker"}))
 def test_built_in_models_learn(name: str) -> None:
     data = uw.load("demo")
     run = uw.train(uw.models.MODELS[name](data.num_features, data.num_classes), data, epochs=60)

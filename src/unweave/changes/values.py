@@ -58,6 +58,8 @@ def as_label(value: Any, where: str) -> Label:
     value = plain(value)
     if isinstance(value, list | tuple):
         return as_row(value, where)
+    if isinstance(value, bool):
+        raise RequestError(f"{where}: {shown(value)} is no label; write the number of a class")
     if isinstance(value, int):
         return int(value)
     return as_number(value, where)

@@ -64,9 +64,10 @@ def train(
 ) -> None:
     """Train a model and write a run."""
     from unweave._core.cost import find_device
-    from unweave.models import build
+    from unweave.models import PAIRS, build
     from unweave.run.factory import made_by
     from unweave.run.train import train as train_model
+    from unweave.tasks import Links
     from unweave.training.agreement import in_words
 
     if out.exists() and not overwrite:
@@ -83,6 +84,8 @@ def train(
     if own and any(value is not None for value in options.values()):
         raise ModelError("--hidden, --activation and --layers are for built-in models; your factory decides on its own")
     options |= {"forgettable": forgettable, "nodes": int(graph.train_mask.sum())}
+    if isinstance(graph, Links) and not own and model not in PAIRS:
+        raise ModelError(f"{data} has pairs for examples, which {model} does not score; use {' or '.join(PAIRS)}")
     module = own.get("model") or build(model, graph.num_features, graph.num_classes, **options)
     how = {key: own[key] for key in ("loss", "forward") if key in own}
     with progress_bar("training") as progress:

@@ -2,11 +2,13 @@
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph.index import distinct_edges
 from unweave.request import ALL, KINDS, Request
+from unweave.tasks.task import Task
 
 __all__ = ["MEMORISED", "POISONS", "draw"]
 
@@ -35,7 +37,7 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         raise RequestError(f"seed must be at least 0, got {seed}")
     chosen: dict[str, list[list[int]]] = {}
     for kind, probability in _parse(spec).items():
-        candidates = distinct_edges(data) if kind == "edges" else data.train_mask.nonzero()
+        candidates = distinct_edges(data) if kind == "edges" else _nodes(kind, data).nonzero()
         rng = np.random.default_rng([seed, KINDS.index(kind)])
         picked = torch.from_numpy(rng.random(candidates.size(0)) < probability)
         chosen[kind] = candidates.cpu()[picked].tolist()
@@ -49,6 +51,12 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         features={row[0]: ALL for row in chosen.get("features", [])},
         labels=tuple(row[0] for row in chosen.get("labels", [])),
     )
+
+
+def _nodes(kind: str, data: Data) -> Tensor:
+    """Nodes to draw from: training nodes; on the graph of a task features are of nodes that need not be examples."""
+    chosen: Tensor = data.featured() if kind == "features" and isinstance(data, Task) else data.train_mask
+    return chosen
 
 
 def _parse(spec: str) -> dict[str, float]:

@@ -74,10 +74,11 @@ class Removal:
 
     @cached_property
     def touched(self) -> Tensor:
-        """Mask of every node the request names: deleted, end of a named edge, without features or label."""
+        """Mask of every node that was deleted, is an end of a named edge, or lost features or label."""
         asked = self.request
         ids = torch.tensor([*asked.nodes, *asked.labels, *asked.features], dtype=torch.long)
-        return mask_of(torch.cat([ids, asked.pairs.flatten()]).to(self.nodes.device), self._size)
+        named = torch.cat([ids, asked.pairs.flatten()]).to(self.nodes.device)
+        return mask_of(torch.cat([named, self.nodes]), self._size)
 
     @property
     def _size(self) -> int:
@@ -121,7 +122,8 @@ def check_request(data: Data, request: Request) -> Request:
     edges = stored_edges(data)
     undirected = symmetric(edges, data.num_nodes, *carried(data))
     request = _canonical(request, data, undirected)
-    _named(edges, data.num_nodes, request, undirected)
+    whole = data.complete(request) if isinstance(data, Task) else request
+    _named(edges, data.num_nodes, whole, undirected)
     return request
 
 
@@ -149,7 +151,8 @@ def _take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
         )
     after = view.less(edges=edge_ids, nodes=nodes, rows=features, x=x, unlabelled=unlabelled, uneven=uneven)
     edges = view.edge_index[:, edge_ids]
-    return after, Removal(request, after, undirected, edges, nodes, features, lost)
+    both = undirected or (isinstance(view.base, Task) and view.base.both_ways)
+    return after, Removal(request, after, both, edges, nodes, features, lost)
 
 
 def _with_all(view: GraphView, request: Request) -> Request:

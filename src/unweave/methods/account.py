@@ -11,6 +11,7 @@ from unweave.certificate.bound import Linear, bound_of, bounded, examine, local,
 from unweave.changes import Change
 from unweave.errors import DivergenceError
 from unweave.graph.region import Region
+from unweave.graph.removal import Removal
 from unweave.methods.base import Method, Outcome
 from unweave.methods.changing import Asked
 from unweave.methods.problem import Problem
@@ -28,7 +29,7 @@ __all__ = [
     "options_of",
     "quality_of",
     "region_of",
-    "types_of",
+    "types_in",
     "untouched",
 ]
 
@@ -74,11 +75,10 @@ def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
     }
 
 
-def types_of(problem: Problem) -> dict[str, int]:
+def types_in(removal: Removal) -> dict[str, int]:
     """How many deleted nodes are of each type, for the receipt; nothing where there is one type only."""
-    graph = problem.removal.graph
-    base = graph if isinstance(graph, Data) else graph.base
-    found = base.count(problem.removal.nodes) if isinstance(base, Task) else {}
+    base = removal.graph if isinstance(removal.graph, Data) else removal.graph.base
+    found = base.count(removal.nodes) if isinstance(base, Task) else {}
     return {f"{OF_TYPE}{name}": number for name, number in found.items()}
 
 

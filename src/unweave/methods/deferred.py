@@ -32,6 +32,8 @@ from unweave.errors import DivergenceError, MethodError, ModelError, NoProgressE
 from unweave.graph.removal import Removal, take
 from unweave.graph.view import GraphView
 from unweave.methods import GIF, Method
+from unweave.methods.account import types_in
+from unweave.methods.rows import embedded_rows
 from unweave.models.reach import describe
 from unweave.objective.checks import check_model
 from unweave.objective.decay import WeightDecay, decay_vector
@@ -110,13 +112,15 @@ def forget_locally(
         with meter.phase("forget"):
             x, details, warnings = _step(ready, theta, pull.v, there.mass / here.mass)
             new = copy.deepcopy(own)
+            empty, rows = embedded_rows(new, taken)
+            x[empty] = -theta[empty]
             load_flat(new, theta + x)
             _check_step(new, x, pull.v)
             now = _aged(ready, new, there, pull.v, x)
     facts: dict[str, Any] = {
         "status": "unverified",
         "request": taken.request.content(),
-        "removed": taken.counts,
+        "removed": taken.counts | types_in(taken) | ({"rows": rows} if rows else {}),
         "graph": _describe_graph(before, after, taken, here, there),
         "region": _describe_region(pull, here),
         "method": {"name": method.name, "options": {"defer": True, "prepared": "Prepared"}},

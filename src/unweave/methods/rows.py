@@ -1,48 +1,70 @@
 """Embedding tables have a row for every node: of a node that is deleted the row goes too."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
-from torch import Tensor
-from torch_geometric.data import Data
+from torch import Tensor, nn
 
 from unweave.graph.index import among
+from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
+from unweave.objective.checks import rounding
 from unweave.objective.parameters import trained
 from unweave.tasks.task import Task
 
-__all__ = ["without_rows"]
+__all__ = ["embedded_rows", "without_rows"]
 
 
 def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
     """The outcome with the rows of deleted nodes set to zero, and how many these are.
 
     Nothing that remains uses such a row, so zero is where weight decay leaves it; what it had pulled on other rows is
-    forgotten by the method. Ids do not shift, so the row stays in its place, without content.
+    forgotten by the method. Ids do not shift, so the row stays in its place, without content. Whether a parameter is
+    such a table is tried: no output of an example that remains may change.
     """
-    places = _places(problem)
-    if not places:
-        return outcome, 0
-    theta = outcome.theta.clone()
-    theta[torch.cat([entries.flatten() for entries in places])] = 0
-    return replace(outcome, theta=theta, point=None), sum(entries.size(0) for entries in places)
+    theta, count = outcome.theta, 0
+    before: Tensor | None = None
+    for choices in _tables(problem.remaining.model, problem.removal):
+        before = _shown(problem, theta) if before is None else before
+        for entries in choices:
+            emptied = theta.clone()
+            emptied[entries.flatten()] = 0
+            if bool(((_shown(problem, emptied) - before).abs() <= rounding(before)).all()):
+                theta, count = emptied, count + entries.size(0)
+                break
+    return (replace(outcome, theta=theta, point=None), count) if count else (outcome, 0)
 
 
-def _places(problem: Problem) -> list[Tensor]:
-    """Where the rows of deleted nodes lie in θ: for each table ``[rows, columns]``."""
-    objective, nodes = problem.remaining, problem.removal.nodes
-    graph = problem.removal.graph
-    if not isinstance(graph if isinstance(graph, Data) else graph.base, Task) or not nodes.numel():
-        return []
-    task = problem.removal.data
-    assert isinstance(task, Task)
-    tables, found, start = task.tables(objective.model), [], 0
-    for name, parameter in trained(objective.model).items():
-        if name in tables:
-            rows = among(tables[name], nodes.sort().values).nonzero().flatten()
-            width = parameter[0].numel()
-            entries = start + rows[:, None] * width + torch.arange(width, device=rows.device)
-            found += [entries] if rows.numel() else []
+def embedded_rows(model: nn.Module, removal: Removal) -> tuple[Tensor, int]:
+    """Where the rows of deleted nodes lie in θ, of ``nn.Embedding`` alone, which needs no trial; how many rows."""
+    names = {f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    found = [choices[0] for choices in _tables(model, removal, names) if len(choices) == 1]
+    none = torch.zeros(0, dtype=torch.long, device=removal.nodes.device)
+    return torch.cat([none, *(entries.flatten() for entries in found)]), sum(entries.size(0) for entries in found)
+
+
+def _shown(problem: Problem, theta: Tensor) -> Tensor:
+    """Outputs of the examples that remain."""
+    problem.meter.passes += 1
+    data = problem.removal.data
+    kept = torch.stack([data[name] for name in ("train_mask", "val_mask", "test_mask") if name in data]).any(dim=0)
+    with torch.no_grad():
+        return problem.remaining.outputs(theta)[kept]
+
+
+def _tables(model: nn.Module, removal: Removal, names: set[str] | None = None) -> Iterator[list[Tensor]]:
+    """For each parameter that may be a table, where the rows of deleted nodes may lie in θ: ``[rows, columns]``."""
+    base = removal.graph if isinstance(removal.graph, Task) else getattr(removal.graph, "base", None)
+    if not isinstance(base, Task) or not removal.nodes.numel():
+        return
+    tables, gone, start = base.tables(model), removal.nodes.sort().values, 0
+    for name, parameter in trained(model).items():
+        if name in tables and (names is None or name in names):
+            rows = [among(nodes, gone).nonzero().flatten() for nodes in tables[name]]
+            columns = torch.arange(parameter[0].numel(), device=gone.device)
+            found = [start + some[:, None] * columns.numel() + columns for some in rows if some.numel()]
+            if found:
+                yield found
         start += parameter.numel()
-    return found

@@ -116,9 +116,13 @@ def build(
 
 def _of_pairs(name: str, size: int, wide: int, given: dict[str, Any]) -> nn.Module:
     """A model of embeddings, as wide as training to a minimum asks for; or as LightGCN's authors have it."""
-    if given.get("activation") is not None:
-        raise ModelError(f"{name} has no activation; leave that option out")
-    return MODELS[name](size, given.get("hidden") or wide, given.get("layers") or 2)
+    named = {key: value for key, value in given.items() if value is not None}
+    options = {"width": named.pop("hidden", wide), "layers": named.pop("layers", 2)} | named
+    options |= {"unit": size >= FEW} if name == "linker" else {}
+    try:
+        return MODELS[name](size, **options)
+    except TypeError as error:
+        raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
 
 
 FEW = 16

@@ -11,7 +11,9 @@ from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph.edit import MASKS, check_attributes
 from unweave.graph.region import Region
+from unweave.models import LightGCN, Linker, PooledSIGN
 from unweave.objective.losses import Loss
+from unweave.tasks import Graphs, Links
 
 __all__ = [
     "changed_outside",
@@ -135,6 +137,7 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
 
 def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
     """Parameters that can move, no cached graph, one type and device; finite ones where the model was trained."""
+    _check_fit(model, data)
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ModelError(f"{type(model).__name__} has no parameters; there is nothing to unlearn")
@@ -172,6 +175,17 @@ def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
                 f"layer {name!r} ({type(module).__name__}) has cached=True and would go on using the old graph; "
                 f"build it with cached=False, or set model.{name}.cached = False and its cached tensors to None"
             )
+
+
+def _check_fit(model: nn.Module, data: Data) -> None:
+    """A built-in model of pairs or of whole graphs, and a graph of such examples."""
+    name = type(model).__name__
+    if isinstance(model, LightGCN | Linker) and not isinstance(data, Links):
+        raise ModelError(f"{name} scores pairs of nodes; give it a graph of pairs, unweave.tasks.Links.of(data)")
+    if isinstance(model, LightGCN) and model.num_nodes != data.spec["rows"]:
+        raise ModelError(f"the model has embeddings of {model.num_nodes} nodes, the graph has {data.spec['rows']}")
+    if isinstance(model, PooledSIGN) and not isinstance(data, Graphs):
+        raise ModelError(f"{name} is a model of whole graphs; give it unweave.tasks.Graphs.of(dataset)")
 
 
 def check_outputs(outputs: object, data: Data) -> Tensor:

@@ -59,6 +59,8 @@ def assemble(
         raise DataError(
             f"each pair is compared with at least one that was drawn: negatives must be above 0, got {negatives}"
         )
+    if pool.numel() < 2:
+        raise DataError("there is one thing only to draw from, so nothing can be compared; give at least two")
     if not pairs["train"].numel():
         raise DataError("no pair is left to train with")
     if seed < 0:

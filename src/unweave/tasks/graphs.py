@@ -203,6 +203,11 @@ class Graphs(Task):
         """Types of nodes by their number, which begins with 1."""
         return ("", "node", "graph")
 
+    @property
+    def both_ways(self) -> bool:
+        """Whether every edge goes both ways."""
+        return bool(self.spec["undirected"])
+
     def _whole(self) -> "_Whole":
         return _whole(self.edge_index, self.edge_type, self.node_type)
 

@@ -27,7 +27,9 @@ DENSE = 16
 
 
 class Links(Task):
-    """A graph whose examples are pairs of nodes: edges, beside pairs drawn at random that are none.
+    """A graph whose examples are pairs of nodes: edges, beside pairs drawn at random.
+
+    A pair that was drawn may be an edge by accident, as it is drawn whatever else is there.
 
     A model gives embeddings, by ``encode(x, edge_index)`` or by its ``forward``;
     a pair is scored by ``decode(z, pairs)``, as in PyG's examples, or where it has none by a dot product. PyG's own
@@ -160,7 +162,9 @@ class Links(Task):
         gone = gone | (known & own & torch.isin(keys, asked))
         gone = gone | ((at.for_whom >= 0) & gone[at.for_whom.clamp(min=0)])
         lost = torch.cat([asked, keys[gone & known & own]])
-        edges = set(request.edges) | set(self._stored(lost, size))
+        held = set(keys[gone & known & own].tolist())  # a pair held out is an example and no edge
+        strange = [(u, v) for u, v in request.edges if u * size + v not in held and v * size + u not in held]
+        edges = set(strange) | set(self._stored(lost, size))
         nodes = {*request.nodes, *at.examples[gone].tolist()}
         return Request(nodes, edges, request.features, request.labels, id=request.id, note=request.note)
 
@@ -182,14 +186,20 @@ class Links(Task):
         own: Tensor = self.edge_type == MESSAGE
         return own
 
-    def tables(self, model: nn.Module) -> Mapping[str, Tensor]:
-        """Embeddings with as many rows as there are nodes."""
+    def groups(self) -> Sequence[Tensor]:
+        """All nodes that are no examples, and where there are several types, those of each."""
         real = self.layout.real
-        return {
-            f"{name}.weight" if name else "weight": real
-            for name, module in model.named_modules()
-            if isinstance(module, nn.Embedding) and module.num_embeddings == self.spec["rows"] == real.numel()
-        }
+        return [real] if len(self.spec["types"]) == 1 else [real, *super().groups()[:-1]]
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether a pair and its reverse are one."""
+        return not self.spec["directed"]
+
+    def featured(self) -> Tensor:
+        """Nodes that are no examples."""
+        there: Tensor = super().featured() & (self.node_type < len(self.spec["types"]))
+        return there
 
     def scores(self, model: nn.Module) -> Mapping[str, float]:
         """AUC and hits@20 on validation and test pairs."""
@@ -282,5 +292,16 @@ def refuse_unfit(data: Data) -> None:
         raise DataError(f"links are made of a plain torch_geometric.data.Data, got {type(data).__name__}")
     if not isinstance(data.get("x"), Tensor) or not isinstance(data.get("edge_index"), Tensor):
         raise DataError("the graph needs x and edge_index to predict links")
-    if not data.edge_index.numel():
+    if data.x.dim() != 2 or not data.x.is_floating_point():
+        raise DataError(
+            f"x must be a floating-point matrix [nodes, features], got {data.x.dtype} {tuple(data.x.shape)}"
+        )
+    index, size = data.edge_index, data.x.size(0)
+    if index.dtype != torch.long or index.dim() != 2 or index.size(0) != 2:
+        raise DataError(f"edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
+    if not index.numel():
         raise DataError("the graph has no edges, so there are no links to learn")
+    if not 0 <= int(index.min()) <= int(index.max()) < size:
+        raise DataError(f"edge_index names nodes outside 0 … {size - 1}")
+    if data.get("edge_attr") is not None:
+        raise DataError("edges with edge_attr cannot be made examples, as pairs that are drawn have none; delete it")

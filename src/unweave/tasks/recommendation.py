@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unweave.errors import DataError, RequestError
+from unweave.errors import DataError
 from unweave.request import Request
 from unweave.tasks.building import apart, assemble
 from unweave.tasks.links import Links
+from unweave.tasks.naming import numbers, tuples, within
 from unweave.tasks.ranking import ndcg_at, recall_at
 
 __all__ = ["Recommendation"]
@@ -59,9 +60,10 @@ class Recommendation(Links):
         users, items = (
             _count(n, everything[:, k], name) for k, (n, name) in enumerate([(users, "users"), (items, "items")])
         )
-        if not 0 <= val < 1:
-            raise DataError(f"val must be a share of the interactions below 1, got {val}")
-        parts = apart(own, val, 0.0 if tested is not None else 0.1, seed)
+        tenth = 0.1 if tested is None else 0.0
+        if not 0 <= val < 1 - tenth:
+            raise DataError(f"val must be a share of the interactions below {1 - tenth:g}, got {val}")
+        parts = apart(own, val, tenth, seed)
         if tested is not None:
             known = torch.isin(tested[:, 0] * items + tested[:, 1], own[:, 0] * items + own[:, 1])
             if bool(known.any()):
@@ -89,6 +91,10 @@ class Recommendation(Links):
         """Users and items: who has no features is known by its number, and a table has a row for each."""
         return self.layout.real.numel()
 
+    def featured(self) -> Tensor:
+        """Nobody: who has no features is known by its number."""
+        return torch.zeros_like(self.train_mask)
+
     def nodes_of(self, kind: str) -> Tensor:
         """Ids in the plain graph of all users, or of all items, in their own order."""
         ids: Tensor = (self.node_type == self.spec["types"].index(kind)).nonzero().flatten()
@@ -109,7 +115,7 @@ class Recommendation(Links):
             RequestError: There is no such user, item or interaction.
         """
         own, other = self.nodes_of("user"), self.nodes_of("item")
-        pairs = [(number, item) for number, item in interactions]
+        pairs = tuples(interactions, 2, "interactions", "(user, item)")
         return Request(
             [*_named(users, own, "user"), *_named(items, other, "item")],
             zip(_named([u for u, _ in pairs], own, "user"), _named([i for _, i in pairs], other, "item"), strict=True),
@@ -180,10 +186,16 @@ class Recommendation(Links):
 
 
 def _pairs(given: Any, name: str) -> Tensor:
-    found = torch.as_tensor(given).cpu()
+    try:
+        found = torch.as_tensor(given).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"{name} must be whole numbers of shape [n, 2], one user and one item a row: {error}"
+        ) from error
     if found.dim() != 2 or found.size(1) != 2 or found.is_floating_point() or found.dtype == torch.bool:
         raise DataError(
-            f"{name} must be whole numbers of shape [n, 2], one user and one item a row, got {tuple(found.shape)}"
+            f"{name} must be whole numbers of shape [n, 2], one user and one item a row, got {found.dtype} of shape "
+            f"{tuple(found.shape)}"
         )
     if not found.numel() or int(found.min()) < 0:
         raise DataError(f"{name} must name at least one user and item, with numbers from 0 on")
@@ -198,10 +210,8 @@ def _count(given: int | None, used: Tensor, name: str) -> int:
     return least if given is None else int(given)
 
 
-def _named(numbers: Iterable[int], ids: Tensor, kind: str) -> list[int]:
+def _named(some: Iterable[int], ids: Tensor, kind: str) -> list[int]:
     """Ids in the plain graph of some users or items."""
-    wanted = list(numbers)
-    for number in wanted:
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < ids.numel():
-            raise RequestError(f"there is no {kind} {number!r}; {kind}s are 0 … {ids.numel() - 1}")
+    wanted = numbers(some, f"{kind}s")
+    within(wanted, ids.numel(), kind)
     return [int(ids[number]) for number in wanted]

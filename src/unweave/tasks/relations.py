@@ -194,6 +194,11 @@ class Relations(Task):
         """Types of nodes by their number, which begins with 1."""
         return ("", *self.types)
 
+    @property
+    def both_ways(self) -> bool:
+        """Whether every relation has its reverse."""
+        return all(number is not None for number in self.spec["reverse"])
+
     def _parts(self) -> "tuple[_Part, ...]":
         ends = tuple((self.types.index(a) + 1, self.types.index(b) + 1) for a, _, b in self.relations)
         return _by_relation(self.edge_index, self.edge_type, self.node_type, ends)

@@ -48,9 +48,28 @@ class Task(Data):  # type: ignore[misc]
         """Scores of a model that its outputs of the examples do not tell; reads the test examples."""
         return {}
 
-    def tables(self, model: nn.Module) -> Mapping[str, Tensor]:
-        """Parameters with a row for every node, by name: the node that each row belongs to."""
-        return {}
+    def tables(self, model: nn.Module) -> Mapping[str, Sequence[Tensor]]:
+        """Parameters with as many rows as there are nodes, of all or of one type: which nodes these may be, by name."""
+        groups = self.groups()
+        known = {
+            name: [g for g in groups if value.dim() == 2 and g.numel() == value.size(0)]
+            for name, value in model.named_parameters()
+        }
+        return {name: fitting for name, fitting in known.items() if fitting}
+
+    def groups(self) -> Sequence[Tensor]:
+        """Nodes that a table may have the rows of: those of each type."""
+        return [(self.node_type == number).nonzero().flatten() for number, name in enumerate(self.names) if name]
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether an edge and its reverse are one thing to the user, so that naming either names both."""
+        return False
+
+    def featured(self) -> Tensor:
+        """Mask of the nodes that have features of their own."""
+        there: Tensor = self.x.flatten(1).any(dim=1)
+        return there
 
     def describe(self) -> Mapping[str, Any]:
         """What the graph is made of, for receipts: how many of each type are left."""

@@ -31,12 +31,13 @@ from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import products
 from unweave.curvature.solvers import krylov
 from unweave.errors import DataError, EmptyRequestError, ModelError, SolverError
-from unweave.graph.edit import mask_of
+from unweave.graph.edit import MASKS, mask_of
 from unweave.graph.removal import Removal, remove
 from unweave.methods.deferred import cautious_damping
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parameters import flatten
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = ["OTHERS", "VALIDATION", "Damage", "Probe"]
 
@@ -108,7 +109,7 @@ class Probe:
         self._targets = self.data.y
         if not self.objective.loss.classes:
             return
-        others = ~self.data.train_mask & ~self.watched[VALIDATION] & (self.data.x != 0).any(dim=1)
+        others = ~self.data.train_mask & ~self.watched[VALIDATION] & _present(self.data)
         self._targets = torch.where(others, self._outputs.argmax(dim=-1), self.data.y)
         if bool(others.any()):
             self.watched[OTHERS] = others
@@ -169,3 +170,12 @@ class Probe:
             change = self._loss(outputs, mask) - self._loss(self._outputs, mask)
             found[name] = Damage(float(change.mean()) if change.numel() else 0.0, step)
         return found
+
+
+def _present(data: Data) -> Tensor:
+    """Nodes that are there; of a task those that are examples, as nothing is predicted for others."""
+    if not isinstance(data, Task):
+        there: Tensor = (data.x != 0).any(dim=1)
+        return there
+    masks = [data[name] for name in MASKS if data.get(name) is not None]
+    return torch.stack(masks).any(dim=0)
