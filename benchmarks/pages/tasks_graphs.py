@@ -17,12 +17,13 @@ def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
         "`literature` is a generated graph of 400 papers, their authors and venues, with a two-layer `to_hetero` model "
-        "of 128 units; `mutag` has whole graphs, with `pooled-sign`. *Ordinary*: a small model of the same kind (GIN "
-        "on MUTAG). *Closed*: what `gif` closes of the gap to a model retrained the same way, on all examples that "
+        "of 128 units; `mutag` and `proteins` have whole graphs, with `pooled-sign`. *Ordinary*: a small model of the same kind (GIN "
+        "on whole graphs). *Closed*: what `gif` closes of the gap to a model retrained the same way, on all examples that "
         "remain. *Fine-tuning* had as many passes, at Adam's "
         "0.01 from a new state, which leaves a minimum: a weak control. The decay of `literature` was chosen by hand, "
         "after 0.01, which validation chooses, had closed 0.86 to 0.94 there, and 0.03 less than 0.95 on 120 papers. "
-        "All cells are of one seed."
+        "All cells are of one seed. With a hidden layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % "
+        "of the graphs of MUTAG, as `gif` and retraining ended at different minima; now it is drawn and not trained."
     )
     rows: list[dict[str, Any]] = [
         {"cell": cell, "name": name, **request} for cell in found for name, request in cell["requests"].items()

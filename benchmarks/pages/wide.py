@@ -81,8 +81,8 @@ def blocks(found: list[Document]) -> Blocks:
             f"instead of the mean. Until commit {GRADIENT} a restart ended at a hundredth of its gradient; since then "
             f"it ends where the next step promises nothing. Before commit {POLISH} a polish ended at the first sixty "
             "gradients that did not pay; since then it goes on while falls shrink slowly, up to 2,400. A GraphSAGE on "
-            f"WordNet ended at 540 where its retraining took 2,400; since commit {TWICE} two stretches in a row decide, "
-            "and it ends at 600 and closes as much (0.960): the stop is not what is short there. "
+            f"WordNet ended at 540 where its retraining took 2,400; since commit {TWICE} two stretches in a row "
+            "decide, and it ends at 600 and closes as much (0.960): the stop is not what is short there. "
             "Probes of single cells (5 % of the edges): `gcn` on WordNet at 3e-5 has several minima with 1,024 units, "
             "too (`gif` 0.66), and where the decay is lowered step by step from 3e-3 (0.69)."
         )
