@@ -31,6 +31,10 @@ REQUESTS = ("interactions:0.05", "users:0.01", "items:0.01", "one-interaction")
 OF_LINKS = ("interactions:0.05", "nodes:0.01", "one-interaction")
 
 
+BRIEF = 12
+"""Gradients of the answer that stops early."""
+
+
 def bipartite(users: int, items: int, each_user: int, seed: int = 0) -> Recommendation:
     """Users who choose items by tastes that they share with some others, popular ones more often."""
     draw = torch.Generator().manual_seed(seed)
@@ -172,6 +176,8 @@ def _forget(run: uw.Run, request: uw.Request) -> Document:
             "grade": receipt.grade,
             "removed": receipt.removed,
         }
+        brief = run.forget(request, "gif", steps=BRIEF, allow_class_loss=True)
+        found["rows"]["brief"] = row(brief.model, brief.receipts[-1].passes)
         epochs = max(1, receipt.passes // 2)
         tuned = run.forget(request, "finetune", epochs=epochs, allow_class_loss=True)
         found["rows"]["finetune"] = row(tuned.model, tuned.receipts[-1].passes)

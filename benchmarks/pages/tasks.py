@@ -37,6 +37,13 @@ def _share(row: dict[str, Any]) -> float | None:
     return None if passes is None else passes / row["rows"]["retrain"]["passes"]
 
 
+def _brief(row: dict[str, Any]) -> str | None:
+    found = row["rows"].get("brief")
+    if found is None:
+        return None
+    return f"{number(found['gap_closed'], '+.4f')} at {found['passes'] / row['rows']['retrain']['passes']:.1%}"
+
+
 def _name(row: dict[str, Any]) -> str:
     return f"{row['cell']['model']} {row['cell']['data']} {row['request']}"
 
@@ -49,7 +56,7 @@ def blocks(found: list[Document]) -> Blocks:
         "enough. *Closed*: the share of the gap to a model retrained the same way that a method closes; the gap is the "
         "mean KL of the softmax over all items, of every user that remains, or of the pairs' probabilities. *Cost*: "
         "passes over the graph as a share of that retraining. `none` closes 0 by definition: it takes the edges out "
-        "and keeps the parameters, which is UtU. `finetune` has as many passes as `gif`. *Attack*: how often a deleted "
+        "and keeps the parameters, which is UtU. `finetune` has as many passes as `gif`. *12 gradients*: `gif` with `steps=12`, and its cost. *Attack*: how often a deleted "
         "interaction scores higher than one that was never there; the retrained model, which never saw it, is the "
         "level to reach."
     )
@@ -64,6 +71,7 @@ def blocks(found: list[Document]) -> Blocks:
             "finetune": _of("finetune", "gap_closed", "+.3f"),
             "another seed": _of("another seed", "gap_closed", "+.3f"),
             "cost": lambda r: None if _share(r) is None else f"{_share(r):.1%}",
+            "12 gradients": _brief,
             "score, retrained": _of("retrain", "score", ".4f"),
             "gif": _of("gif", "score", ".4f"),
             "none": _of("none", "score", ".4f"),
