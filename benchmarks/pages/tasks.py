@@ -56,7 +56,8 @@ def blocks(found: list[Document]) -> Blocks:
         "enough. *Closed*: the share of the gap to a model retrained the same way that a method closes; the gap is the "
         "mean KL of the softmax over all items, of every user that remains, or of the pairs' probabilities. *Cost*: "
         "passes over the graph as a share of that retraining. `none` closes 0 by definition: it takes the edges out "
-        "and keeps the parameters, which is UtU. `finetune` has as many passes as `gif`. *12 gradients*: `gif` with `steps=12`, and its cost. *Attack*: how often a deleted "
+        "and keeps the parameters, which is UtU. `finetune` has as many passes as `gif`. *12 gradients*: `gif` with "
+        "`steps=12`, and its cost. *Attack*: how often a deleted "
         "interaction scores higher than one that was never there; the retrained model, which never saw it, is the "
         "level to reach."
     )
