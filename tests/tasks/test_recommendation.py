@@ -177,6 +177,15 @@ class Rows(torch.nn.Module):
         return self.inner.encode(None, edge_index, rows)  # type: ignore[no-any-return, operator]
 
 
+def test_a_receipt_names_the_table_that_doing_nothing_leaves() -> None:
+    task, model = recommender(), table_model()
+    request = task.request(users=[2])
+    for method, named in (("none", True), ("gif", False)):
+        done = uw.unlearn(model, task, request, method, weight_decay=0.01)
+        assert bool(done.model.table.weight[2].any()) == named
+        assert any(trace["where"] == "table.weight" for trace in done.receipt.remembers) == named
+
+
 def test_an_interaction_held_out_can_be_forgotten() -> None:
     task = recommender()
     left = remove(task, task.request(interactions=[(0, 8)])).data
