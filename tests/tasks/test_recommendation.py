@@ -312,6 +312,7 @@ BAD_REQUESTS: list[tuple[str, Any, type[UnweaveError], str]] = [
     ("two users", lambda t: uw.Request(edges=[(0, 1)]), RequestError, "not in the graph"),
     ("edge of an example", lambda t: uw.Request(edges=[(0, USERS + ITEMS)]), RequestError, "example"),
     ("beyond the graph", lambda t: uw.Request(nodes=[10_000]), RequestError, "not in the graph"),
+    ("features", lambda t: uw.Request(features={3: "all"}), RequestError, "none but their number"),
     ("everyone", lambda t: t.request(users=range(USERS)), RequestError, "every training node"),
 ]
 

@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from unweave.graph.alteration import Alteration
-from unweave.graph.index import among
 from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
+from unweave.methods.rows import tables_left
 from unweave.models.shards import Shards
 from unweave.objective.parameters import tensors_on, trained
 from unweave.objective.running_stats import carry, running
 from unweave.receipt.traces import Trace, trace
-from unweave.tasks.task import Task
 
 __all__ = ["memories"]
 
@@ -82,20 +81,5 @@ def _rows(model: nn.Module, removal: Removal, outcome: Outcome, before: Mapping[
         elif gone.numel() and name in parameters:
             why = "it has a row for every node; the row of a deleted node is still in it"
         found.append(trace(what, name, "kept", why))
-    return [*found, *_tables(model, removal)]
-
-
-def _tables(model: nn.Module, removal: Removal) -> list[Trace]:
-    """Embedding tables of a task that still have something in the row of a deleted node."""
-    base = removal.graph if isinstance(removal.graph, Task) else getattr(removal.graph, "base", None)
-    if not isinstance(base, Task) or not removal.nodes.numel():
-        return []
-    gone, parameters = removal.nodes.sort().values, dict(model.named_parameters())
-    left = [
-        name
-        for name, choices in base.tables(model).items()
-        if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding)
-        and any(bool(parameters[name][among(nodes, gone)].any()) for nodes in choices)
-    ]
     why = "it has a row for every node, and keeps that of a deleted node"
-    return [trace("a parameter", name, "kept", why) for name in left]
+    return [*found, *(trace("a parameter", name, "kept", why) for name in tables_left(model, removal))]

@@ -11,10 +11,10 @@ from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
 from unweave.objective.checks import rounding
-from unweave.objective.parameters import trained
+from unweave.objective.parameters import flatten, trained
 from unweave.tasks.task import Task
 
-__all__ = ["embedded_rows", "without_rows"]
+__all__ = ["embedded_rows", "tables_left", "without_rows"]
 
 
 def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
@@ -45,6 +45,17 @@ def embedded_rows(model: nn.Module, removal: Removal) -> tuple[Tensor, int]:
     return torch.cat([none, *(entries.flatten() for entries in found)]), sum(entries.size(0) for entries in found)
 
 
+def tables_left(model: nn.Module, removal: Removal) -> list[str]:
+    """Names of the embeddings that still have something in the row of a deleted node."""
+    theta = flatten(model)
+    return [
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding)
+        and any(bool(theta[at].any()) for choices in _tables(model, removal, {f"{name}.weight"}) for at in choices)
+    ]
+
+
 def _shown(problem: Problem, theta: Tensor) -> Tensor:
     """Outputs of the examples that remain."""
     problem.meter.passes += 1
@@ -60,7 +71,7 @@ def _tables(model: nn.Module, removal: Removal, names: set[str] | None = None) -
     if not isinstance(base, Task) or not removal.nodes.numel():
         return
     tables, gone, start = base.tables(model), removal.nodes.sort().values, 0
-    for name, parameter in trained(model).items():
+    for name, parameter in trained(model).items():  # in the order of θ
         if name in tables and (names is None or name in names):
             rows = [among(nodes, gone).nonzero().flatten() for nodes in tables[name]]
             columns = torch.arange(parameter[0].numel(), device=gone.device)

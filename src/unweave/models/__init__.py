@@ -117,8 +117,8 @@ def build(
 def _of_pairs(name: str, size: int, wide: int, given: dict[str, Any]) -> nn.Module:
     """A model of embeddings, as wide as training to a minimum asks for; or as LightGCN's authors have it."""
     named = {key: value for key, value in given.items() if value is not None}
-    options = {"width": named.pop("hidden", wide), "layers": named.pop("layers", 2)} | named
-    options |= {"unit": size >= FEW} if name == "linker" else {}
+    usual = {"unit": size >= FEW} if name == "linker" else {}
+    options = {"width": named.pop("hidden", wide), "layers": named.pop("layers", 2)} | usual | named
     try:
         return MODELS[name](size, **options)
     except TypeError as error:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unweave.errors import DataError
+from unweave.errors import DataError, RequestError
 from unweave.request import Request
 from unweave.tasks.building import apart, assemble
 from unweave.tasks.links import Links
@@ -85,6 +85,14 @@ class Recommendation(Links):
             directed=False,
             seed=seed,
         )
+
+    def complete(self, request: Request) -> Request:
+        """A request with the examples of what it names; users and items have no features to revoke."""
+        if request.features:
+            raise RequestError(
+                "features: users and items have none but their number; name users, items or interactions"
+            )
+        return super().complete(request)
 
     @property
     def num_node_features(self) -> int:
