@@ -7,7 +7,7 @@ A cell is a graph, a model, a way of training and a seed. Its line in ``cells.js
 for every request, what each method closes of the gap to a model retrained the same way, its cost in passes over the
 graph, its score beside the retrained one's, and how well an attack tells deleted interactions from ones that were never
 there. The gap of a recommender is that of the softmax over all items, of every user that remains; of a link predictor
-that of the probabilities of its pairs. ``none`` is UtU: the edges go, the parameters stay.
+that of the probabilities of its pairs. ``none`` is UtU: the edges go, the parameters stay. GNNDelete stands beside.
 """
 
 import time
@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from gnndelete import gnndelete
 from pages.tasks import PAGE
 from shared import Document, arguments, each, lines, made, write_lines
 from torch import Tensor, nn
@@ -29,10 +30,6 @@ from unweave.tasks.ranking import auc
 
 REQUESTS = ("interactions:0.05", "users:0.01", "items:0.01", "one-interaction")
 OF_LINKS = ("interactions:0.05", "nodes:0.01", "one-interaction")
-
-
-BRIEF = 12
-"""Gradients of the answer that stops early."""
 
 
 def bipartite(users: int, items: int, each_user: int, seed: int = 0) -> Recommendation:
@@ -168,6 +165,7 @@ def _forget(run: uw.Run, request: uw.Request) -> Document:
     found: Document = {"gap": none, "asked": request.describe(), "rows": {}}
     found["rows"]["retrain"] = row(retrained.model, retrained.receipts[-1].passes)
     found["rows"]["none"] = row(run.model, 0)
+    found["rows"]["gnndelete"] = row(gnndelete(run.model, before, left, request), 0)
     try:
         done = run.forget(request, "gif", allow_class_loss=True)
         receipt = done.receipts[-1]
@@ -176,8 +174,6 @@ def _forget(run: uw.Run, request: uw.Request) -> Document:
             "grade": receipt.grade,
             "removed": receipt.removed,
         }
-        brief = run.forget(request, "gif", steps=BRIEF, allow_class_loss=True)
-        found["rows"]["brief"] = row(brief.model, brief.receipts[-1].passes)
         epochs = max(1, receipt.passes // 2)
         tuned = run.forget(request, "finetune", epochs=epochs, allow_class_loss=True)
         found["rows"]["finetune"] = row(tuned.model, tuned.receipts[-1].passes)

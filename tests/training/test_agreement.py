@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 import unweave as uw
 from unweave._core.tuning import TUNING, tuned
 from unweave.cli.app import app
-from unweave.objective.objective import Objective
+from unweave.objective.losses import as_loss, cross_entropy
+from unweave.objective.objective import Objective, call
 from unweave.objective.scores import gap, log_probabilities
 from unweave.training.agreement import Agreement, agreement_of, in_words
-from unweave.training.fit import _decays
+from unweave.training.fit import _chosen_decays, _decays, _Job
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +120,59 @@ def test_where_seeds_do_not_agree_a_larger_decay_that_is_nearly_as_good_is_taken
     assert run.recipe.weight_decay == 3e-3
     assert run.model is model
     assert run.forget(uw.draw("edges:0.02", data)).receipts[0].details["agreement"] == 1
+
+
+def test_where_no_decay_makes_seeds_agree_the_one_is_taken_with_which_they_differ_least(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {1e-4: 0.2, 1e-3: 0.05, 3e-3: 0.1}
+
+    def judged(objective: Objective, *_: object, **__: object) -> Agreement:
+        return Agreement(said.get(round(float(objective.decay.max()), 6), 0.5), 1.0)
+
+    monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: list(said))
+    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    run = uw.train(wide(data, hidden=8), data, **HOW)
+    assert run.recipe is not None
+    assert (run.recipe.weight_decay, run.metrics["agreement"]) == (1e-3, 0.95)
+
+
+@pytest.mark.usefixtures("examined")
+def test_a_model_that_a_deletion_does_not_change_is_compared_with_nothing(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unweave.training.agreement._distance", lambda *_, **__: 0.0)
+    run = uw.train(wide(data, hidden=8), data, weight_decay=3e-3, **HOW)
+    assert "agreement" not in run.metrics
+    assert run.prepared is not None
+    assert run.prepared.agreement is None
+
+
+def test_where_no_chosen_decay_makes_seeds_agree_larger_ones_follow_while_validation_allows(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def judged(objective: Objective, *_: object, **__: object) -> Agreement:
+        tried.append(round(float(objective.decay.max()), 6))
+        return Agreement(0.5 / len(tried), 1.0)
+
+    monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-3])
+    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    run = uw.train(wide(data, hidden=8), data, **HOW)
+    assert run.recipe is not None
+    assert tried[:2] == [1e-3, 3e-3]
+    assert len(tried) < 5  # 0.1 leaves nothing of the model, and validation sees it
+    assert run.recipe.weight_decay == tried[-2]
+
+
+def test_decays_are_tried_until_one_leaves_a_model_that_knows_something(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables with a row for every user need a thousandth of the decay that features need."""
+    recipe = uw.Recipe(seed=0, epochs=20, lr=0.01, forgettable=True)
+    monkeypatch.setattr("unweave.training.fit._decays", lambda *_: (1e3, 1e2, 10.0, 3.0, 3e-3, 1e-3, 3e-4))
+    chosen = _chosen_decays(
+        _Job(wide(data, hidden=8), data, as_loss(cross_entropy), call, (), False, None, None), recipe
+    )
+    assert chosen[0] <= 3e-3

@@ -23,7 +23,7 @@ __all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
     *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement"),
-    *("edges", "nodes", "mass", "came", "joined", "age", "seconds", "passes"),
+    *("edges", "nodes", "mass", "came", "joined", "age", "seconds", "passes", "whole"),
 )
 
 
@@ -69,6 +69,7 @@ class Prepared:
         age: Requests carried out since the curvature was computed.
         seconds: What preparing took.
         passes: Sweeps over the graph it took.
+        whole: Sweeps that the training to this minimum took; 0 where that is not known.
         locality: What deferred requests rest on.
         pending: Deferred requests since gradient and objective were computed.
     """
@@ -91,6 +92,7 @@ class Prepared:
     age: int = 0
     seconds: float = 0.0
     passes: int = 0
+    whole: float = 0.0
     locality: Locality | None = None
     pending: Pending | None = None
 

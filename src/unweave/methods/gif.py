@@ -47,7 +47,8 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay,
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay
+            (beyond 5 % of the passes of training each has to promise a hundredth of the whole fall),
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
@@ -236,6 +237,13 @@ class GIF(InfluenceStep):
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         return TUNING.step.small_steps if small else TUNING.step.steps
 
+    def _dear(self, problem: Problem) -> tuple[int, float] | None:
+        """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
+        if self.prepared is None or not self.prepared.whole:
+            return None
+        left = TUNING.step.cheap * self.prepared.whole - problem.meter.passes
+        return max(TUNING.search.first, int(left // 2)), TUNING.step.dear
+
     def _at_rest(self, problem: Problem) -> tuple[float, float]:
         """‖∇L‖ before the request, and where training ended, if that is known to be another."""
         now = float(problem.original_gradient.norm())
@@ -294,6 +302,7 @@ class GIF(InfluenceStep):
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=TUNING.step.pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
+            dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
@@ -304,6 +313,7 @@ class GIF(InfluenceStep):
             "steps": found.steps,
             "evaluations": found.evaluations + 1,
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
+            **({} if found.promised is None else _ended(found.promised)),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         point = best[0][2] if best[0][1] is theta else None
@@ -321,6 +331,14 @@ class GIF(InfluenceStep):
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
         )
+
+
+def _ended(promised: float) -> dict[str, str]:
+    """Say so where a restart ended because it was no longer cheap, not because nothing was left."""
+    if promised <= TUNING.step.settled:
+        return {}
+    spent, left = f"{TUNING.step.cheap:.0%} of the passes of training were spent", f"{promised:.2%} of the whole fall"
+    return {"ended": f"{spent}; one more gradient promises {left}, and steps= goes on"}
 
 
 def _share(problem: Problem) -> float:

@@ -67,7 +67,8 @@ def prepared_anew(state: State, memory_mib: float | None) -> State:
     )
     if here.prepared is not None:  # these are of the training, not of the curvature
         known = here.prepared
-        found = replace(found, agreement=known.agreement, rest=min(known.rest or found.rest, found.rest))
+        rest = min(known.rest or found.rest, found.rest)
+        found = replace(found, agreement=known.agreement, rest=rest, whole=known.whole)
     return replace(here, prepared=served_best(found, state.calibration))
 
 

@@ -84,7 +84,7 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
         lr: Likewise.
 
     Returns:
-        What was found; ``None`` where nothing can be deleted to compare with.
+        What was found; ``None`` where nothing can be deleted to compare with, or what can changes nothing.
     """
     other = objective.of(copy.deepcopy(objective.model))
     other.meter = Meter(objective.meter.device)  # it is no part of the training
@@ -108,7 +108,8 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
     with torch.no_grad():
         found = objective.outputs(theta), other.outputs(flatten(other.model))
         changed = remaining.outputs(new), remaining.outputs(theta)
-    return Agreement(_distance(*found, classes=classes), _distance(*changed, classes=classes))
+    deletion = _distance(*changed, classes=classes)
+    return Agreement(_distance(*found, classes=classes), deletion) if deletion > 0 else None
 
 
 def _distance(one: Tensor, other: Tensor, *, classes: bool) -> float:

@@ -179,13 +179,13 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
     states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
-    before = job.scores(objective)
+    descended, before = meter.passes, job.scores(objective)
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
         prepared = prepare_objective(objective, flatten(model))
     same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
-    prepared = replace(prepared, agreement=None if same is None else same.value)
+    prepared = replace(prepared, agreement=None if same is None else same.value, whole=descended + report["passes"])
     if told is not None:
         told(total, total)
     metrics = job.scores(objective)
@@ -221,21 +221,40 @@ def _certify(job: _Job, recipe: Recipe) -> Trained:
 
 
 def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
-    """With the decay that validation chooses, or where seeds do not agree a larger one that is nearly as good."""
-    done = None
-    for decay in _chosen_decays(job, recipe):
+    """With the decay that validation chooses, or where seeds do not agree a larger one that is nearly as good.
+
+    Where none that was tried makes seeds agree, larger ones follow for as long as validation allows; in the end the one
+    is taken with which seeds differ least.
+    """
+    chosen = _chosen_decays(job, recipe)
+    further = sorted(decay for decay in TUNING.polish.decays if decay > max(chosen))
+    done, best, right = None, -math.inf, None
+    for decay in (*chosen, *further):
         own = job if done is None else replace(job, model=copy.deepcopy(job.model))
         found = _fit_to_minimum(own, replace(recipe, weight_decay=decay))
         assert found.prepared is not None
-        same = found.prepared.agreement
-        if done is None or (same is not None and same >= TUNING.polish.agreement):
-            done = found
-        if same is None or same >= TUNING.polish.agreement:
+        same, now = found.prepared.agreement, _right(own, decay)
+        if right is None:
+            right = now
+        elif decay in further and float((right.double() - now.double()).mean()) > _given_up(now, right):
+            break
+        if done is None or (same is not None and same > best):
+            done, best = found, -math.inf if same is None else same
+        if same is None or same >= TUNING.polish.sought:
             break
     assert done is not None
     if done.model is not job.model:
         job.model.load_state_dict(done.model.state_dict())
     return replace(done, model=job.model)
+
+
+def _right(job: _Job, decay: float) -> Tensor:
+    """Which validation nodes the model has right."""
+    nodes = _validation(job.data, job.loss)
+    if not job.loss.classes or not nodes.numel():
+        return torch.ones(1, dtype=torch.bool)
+    right: Tensor = job.objective(decay).predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
+    return right
 
 
 def _how(recipe: Recipe) -> dict[str, Any]:
@@ -262,7 +281,8 @@ def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
 def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
     """The largest decay that validation does not show to be worse than the best, then larger ones nearly as good.
 
-    Decays are tried from the largest on, until two in a row are no better than the best before them.
+    Decays are tried from the largest on, until one leaves a model that knows something and the two after it are no
+    better than the best.
     """
     nodes, decays = _validation(job.data, job.loss), _decays(job.model, job.data)
     if not job.loss.classes or not nodes.numel():
@@ -277,11 +297,16 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
         right[decay] = outputs.argmax(dim=1) == job.data.y[nodes]
         # Where decay leaves nothing, what is left may still be in the right order: its F1 is no reason to choose it.
         f1[decay] = float(right[decay].double().mean()) if _knows(outputs, job.data.y[nodes], job.loss) else 0.0
-        if len(f1) > 2 and max(list(f1.values())[-2:]) <= max(list(f1.values())[:-2]):
+        if len(f1) > 2 and max(list(f1.values())[-2:]) <= max(list(f1.values())[:-2]) > 0:
             break
     best = max(f1, key=lambda decay: f1[decay])
     first = next(d for d in f1 if f1[best] - f1[d] <= TUNING.polish.evidence * _error(right[d], right[best]))
-    return [first, *sorted(d for d in f1 if d > first and f1[d] >= f1[best] - TUNING.polish.given_up)]
+    return [first, *sorted(d for d in f1 if d > first and f1[best] - f1[d] <= _given_up(right[d], right[best]))]
+
+
+def _given_up(one: Tensor, best: Tensor) -> float:
+    """Validation F1 that may be given up for seeds that agree; few nodes tell less of it."""
+    return max(TUNING.polish.given_up, 2 * TUNING.polish.evidence * _error(one, best))
 
 
 def _knows(outputs: Tensor, labels: Tensor, loss: Loss) -> bool:

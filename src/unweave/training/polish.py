@@ -85,7 +85,7 @@ def polish(
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
     prepared = prepare_objective(objective, flatten(own))
     same = _agreement(objective, prepared) if examine else None
-    prepared = replace(prepared, agreement=None if same is None else same.value)
+    prepared = replace(prepared, agreement=None if same is None else same.value, whole=report["passes"])
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     scores |= {f"{key}_before": value for key, value in before.items()}
     report |= {"stationarity": prepared.stationarity} | scores

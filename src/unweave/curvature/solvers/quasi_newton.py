@@ -32,6 +32,7 @@ class MinimiseReport:
         converged: Whether that is within the tolerance.
         value: The function there.
         smallest_curvature: Smallest curvature met along a step; below 0 where the function bends down.
+        promised: Where it ended because one more step promised too little: what that is, as a share of the whole fall.
     """
 
     evaluations: int
@@ -40,6 +41,7 @@ class MinimiseReport:
     converged: bool
     value: float
     smallest_curvature: float | None
+    promised: float | None = None
 
 
 def minimise(
@@ -54,6 +56,7 @@ def minimise(
     lowest: float = -math.inf,
     pays: float = 0.0,
     settled: float = 0.0,
+    dear: tuple[int, float] | None = None,
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
 
@@ -74,10 +77,12 @@ def minimise(
         pays: Stop when ``TUNING.search.window`` evaluations in a row let it fall by less than this share of all so far.
         settled: Stop when the next step, by the curvature known so far, promises a fall of less than this share of all
             so far.
+        dear: After how many evaluations another share takes the place of ``settled``, and which.
     """
     pairs = _Memory(x, inverse, min(TUNING.search.memory, max(evaluations, TUNING.search.first)))
     spent = taken = 0
     smallest: float | None = None
+    promised: float | None = None
 
     def may_go_on() -> bool:
         return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
@@ -91,7 +96,9 @@ def minimise(
             marked, at = value, spent
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
-        if taken and settled and -slope / 2 <= settled * (first - value):
+        least = dear[1] if dear is not None and spent >= dear[0] else settled
+        if taken and least and -slope / 2 <= least * (first - value):
+            promised = -slope / 2 / (first - value)
             break
         length, accepted = 1.0, False
         while slope < 0 and may_go_on() and length >= TUNING.search.shortest:
@@ -118,7 +125,7 @@ def minimise(
             pairs.add(s, y)
         x, value, gradient, norm = candidate, height, new, size
         taken += 1
-    return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest)
+    return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest, promised)
 
 
 def _shrink(fall: float, promised: float) -> float:
