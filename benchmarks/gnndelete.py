@@ -1,9 +1,10 @@
 """GNNDelete (Cheng et al., ICLR'23) for models of pairs, to stand beside: an operator behind the embeddings.
 
-The trained weights stay. Embeddings of the nodes near a deleted pair go through a matrix that starts as the identity
-and is trained for two aims, half and half: deleted pairs score as random ones do (*deleted edge consistency*), and the
-neighbourhood stays what it was (*neighbourhood influence*). Here it acts on the last layer alone. The model that
-results is another one than retraining gives, and its parameters still hold all that was learnt.
+The trained weights stay. Embeddings of the nodes near a deleted pair go through a matrix that is trained for two aims,
+half and half, as the authors' program has them: deleted pairs score as random ones do (*deleted edge consistency*), and
+other pairs of the neighbourhood keep their probability (*neighbourhood influence*). Here the matrix acts on the last
+layer alone and starts as the identity, and of the pairs of the neighbourhood its edges and as many random ones count.
+The model that results is another one than retraining gives, and its parameters still hold all that was learnt.
 """
 
 from typing import Any
@@ -55,14 +56,21 @@ def gnndelete(model: nn.Module, before: Links, after: Links, request: uw.Request
         then, now = before.encode(model), after.encode(model)
     near, *_ = k_hop_subgraph(torch.unique(pairs), HOPS, at.messages, num_nodes=then.size(0))
     draw = torch.Generator().manual_seed(seed)
-    random = torch.randint(then.size(0), pairs.shape, generator=draw).to(pairs.device)
+    inside = torch.zeros(then.size(0), dtype=torch.bool, device=near.device)
+    inside[near] = True
+    left = after.layout.messages
+    joined = left[:, inside[left].all(dim=0)]
+    others = near[torch.randint(near.numel(), tuple(joined.shape), generator=draw).to(near.device)]
+    around = torch.cat([joined, others], dim=1)
+    with torch.no_grad():
+        wanted = scored(model, then, around).sigmoid()
     operator = torch.eye(then.size(1), device=then.device, requires_grad=True)
     adam = torch.optim.Adam([operator], lr=RATE)
-    with torch.no_grad():
-        wanted = scored(model, then, random)
     for _ in range(EPOCHS):
         z = now.index_copy(0, near, now[near] @ operator)
-        loss = (F.mse_loss(scored(model, z, pairs), wanted) + F.mse_loss(z[near], then[near])) / 2
+        random = torch.randint(then.size(0), tuple(pairs.shape), generator=draw).to(pairs.device)
+        gone_apart = F.mse_loss(scored(model, z, pairs), scored(model, z, random))
+        loss = (gone_apart + F.mse_loss(scored(model, z, around).sigmoid(), wanted)) / 2
         adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         adam.step()

@@ -48,7 +48,7 @@ class GIF(InfluenceStep):
 
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay
-            (beyond 5 % of the passes of training each has to promise a hundredth of the whole fall),
+            (beyond 4 % of the passes of training each has to promise a hundredth of the whole fall),
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
