@@ -7,6 +7,7 @@ import torch
 
 import unweave as uw
 from tests.methods.test_calibration import known, made_up, trained
+from unweave._core.tuning import tuned
 from unweave.curvature.prepared import Prepared
 from unweave.methods import GIF, Auto, Outcome, Problem
 from unweave.methods.ladder.auto import read_share
@@ -289,6 +290,20 @@ def test_a_step_that_cannot_be_believed_is_climbed_from(minimum: uw.Run, monkeyp
     assert receipt.ladder is not None
     assert receipt.ladder["rung"] == "retrain"
     assert receipt.ladder["tried"][0]["given_up"] == "its step cannot be believed however short"
+
+
+def test_a_restart_that_ended_where_it_was_dear_says_so_and_is_climbed_from(minimum: uw.Run) -> None:
+    request = uw.draw("edges:0.05", minimum.data)
+    with tuned(step={"cheap": 0.0, "dear": 0.99}, search={"first": 1}):
+        receipt = minimum.forget(request, "gif").receipts[-1]
+        climbed = minimum.forget(request, "auto", at_least=0.9).receipts[-1]
+        within = minimum.forget(request, "auto", budget=0.5).receipts[-1]
+    assert any("more steps come nearer" in warning for warning in receipt.warnings)
+    assert climbed.ladder is not None
+    assert [t["rung"] for t in climbed.ladder["tried"]] == ["gif", "gif(steps=40)"]
+    assert climbed.ladder["tried"][0]["given_up"].startswith("it ended after")
+    assert within.ladder is not None
+    assert len(within.ladder["tried"]) == 1
 
 
 def test_a_minimum_that_seeds_do_not_agree_on_promises_no_more_than_they_do(minimum: uw.Run) -> None:

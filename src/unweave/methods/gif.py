@@ -306,6 +306,7 @@ class GIF(InfluenceStep):
         )
         if not found.steps or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
+        early = None if found.promised is None else _ended(found.promised)
         details = {
             "objective": "L'" if damping is None else "Q",
             "prepared": when,
@@ -313,7 +314,7 @@ class GIF(InfluenceStep):
             "steps": found.steps,
             "evaluations": found.evaluations + 1,
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
-            **({} if found.promised is None else _ended(found.promised)),
+            **({} if early is None else {"ended": early}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         point = best[0][2] if best[0][1] is theta else None
@@ -326,19 +327,19 @@ class GIF(InfluenceStep):
         return Outcome(
             theta,
             details=details,
-            warnings=(warning,) if found.gradient_norm > size else (),
+            warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (early,)),
             checked=True,
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
         )
 
 
-def _ended(promised: float) -> dict[str, str]:
+def _ended(promised: float) -> str | None:
     """Say so where a restart ended because it was no longer cheap, not because nothing was left."""
     if promised <= TUNING.step.settled:
-        return {}
-    spent, left = f"{TUNING.step.cheap:.0%} of the passes of training were spent", f"{promised:.2%} of the whole fall"
-    return {"ended": f"{spent}; one more gradient promises {left}, and steps= goes on"}
+        return None
+    spent = f"it ended after {TUNING.step.cheap:.0%} of the passes of training"
+    return f"{spent}, where one more gradient promised {promised:.2%} of all that was gained; more steps come nearer"
 
 
 def _share(problem: Problem) -> float:

@@ -161,6 +161,8 @@ class Auto(Method):
         highest = None if known is None else known.highest_residual(choice.rung)
         if outcome.details.get("too_long"):
             return "its step cannot be believed however short", evidence
+        if self.calibration is None and "ended" in outcome.details:
+            return str(outcome.details["ended"]), evidence
         if evidence.get("stationarity", 0.0) > TUNING.minimum.gain:
             still = f"its objective would still fall by {evidence['stationarity']:.2%}"
             return f"{still} (at a minimum: {TUNING.minimum.gain:.1%})", evidence
