@@ -20,7 +20,8 @@ def blocks(found: list[Document]) -> Blocks:
         "beside them the deletion of as many nodes and edges. *Gap*: mean KL of the model that nothing is done to, on "
         "the new graph, to one that is trained anew there with the same seed. *Closed*: what the update closes of it; "
         "below 0 it leads away. *Ordinary* is 100 epochs of Adam with weight decay 1e-4; *forgettable* is trained to "
-        "a minimum."
+        "a minimum. Of recommenders (the softmax over all items, of every user) and of whole graphs the share is "
+        "one of users, items, interactions, graphs, and labels of graphs."
     )
     yield columns(
         found,
@@ -35,7 +36,7 @@ def blocks(found: list[Document]) -> Blocks:
         },
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/changes.py` on {where}."
+    yield f"Measured by `python benchmarks/changes.py` and `changes_tasks.py` on {where}."
 
 
 PAGE = Page("One change beside one deletion", read, blocks)

@@ -34,6 +34,7 @@ from unweave.methods.account import (
 from unweave.methods.base import Method, Outcome
 from unweave.methods.changing import Asked, as_asked, check_answers
 from unweave.methods.deferred import RULES as DEFERRED, forget_locally
+from unweave.methods.growing import new_rows
 from unweave.methods.memories import memories
 from unweave.methods.posing import meter_for, pose, pose_bounded
 from unweave.methods.problem import Problem
@@ -210,7 +211,7 @@ def _carried_out(
         certificate = certificate_of(problem.remaining, outcome)
     facts: dict[str, Any] = {
         "request": removal.content,
-        "removed": removal.counts | types_in(removal) | ({"rows": rows} if rows else {}),
+        "removed": removal.counts | types_in(removal) | _rows_of(model, new, rows),
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
         "method": {"name": how.name, "options": options_of(how)},
@@ -236,6 +237,7 @@ def _carried_out(
     }
     aged = None
     if isinstance(ready, Prepared):
+        ready = ready.enlarged(problem.places, problem.theta.numel())
         aged = _aged(ready.moved(digest_after, point.value, point.gradient()), problem)
     parts = {
         "model": duplicate(new) if with_history(new) else new,
@@ -246,6 +248,12 @@ def _carried_out(
         "anew": outcome.anew,
     }
     return parts, facts
+
+
+def _rows_of(before: nn.Module, after: nn.Module, removed: int) -> dict[str, int]:
+    """Rows of embedding tables that went and came, for the receipt."""
+    added = sum(new_rows(before, after).values())
+    return ({"rows": removed} if removed else {}) | ({"added_rows": added} if added else {})
 
 
 def pose_for(

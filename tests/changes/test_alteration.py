@@ -150,7 +150,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("attributed", {"add": {"edges": [[U, V]]}}, "data.edge_attr has an entry for every edge"),
     ("placed", {"add": {"nodes": [{"features": ROW}]}}, "data.pos has an entry for every node"),
     ("unsplit", {"add": {"nodes": [{"features": ROW, "label": 1, "mask": "val"}]}}, "the graph has no data.val_mask"),
-    ("task", {"add": {"edges": [[U, V]]}}, "nodes and edges of several types"),
+    ("task", {"add": {"edges": [[U, V]]}}, "nothing can be added to a Task"),
 ]
 
 

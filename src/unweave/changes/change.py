@@ -23,6 +23,7 @@ from unweave.request import ALL, WORDS, Request
 __all__ = ["Change"]
 
 KINDS = ("add", "correct", "forget")
+SAID = (*WORDS, "salt")
 
 
 @dataclass(frozen=True, init=False)
@@ -33,12 +34,16 @@ class Change:
         add: ``{"nodes": [{"features": [...], "label": 3, "edges": [5, 9]}], "edges": [[0, 7]]}``. The first new node
             gets the id after the last of the graph, the next the one after; edges may name those. A node with a label
             is a training node unless its ``"mask"`` says ``"val"`` or ``"test"``, one without is in no mask. Edges
-            have a weight, ``[0, 7, 0.5]`` and ``"edges": [[5, 0.5]]``, where those of the graph have.
+            have a weight, ``[0, 7, 0.5]`` and ``"edges": [[5, 0.5]]``, where those of the graph have. On the graph of a
+            task (:mod:`unweave.tasks`) nodes have a ``"type"``, edges go by relation, and ``"graphs"`` are whole ones;
+            ``change`` of the task makes it by the numbers of its users, items, nodes and graphs.
         correct: ``{"features": {7: {0: 1.5}, 8: [a whole row]}, "labels": {4: 2}, "edge_weights": [[0, 633, 0.5]]}``.
             A label that is given to a node in no mask makes it a training node.
         forget: A :class:`~unweave.Request`, or its document. Alone it is what ``forget`` does with it.
         id: Your own name for the change, as of a request. One that was carried out is not carried out again.
         note: A remark.
+        salt: A random text that is part of the digest: without it who guesses the values can check the guess by the
+            digest, which stays in the receipt. Keep it as long as you want to recognise the change.
 
     Example:
         >>> Change(correct={"labels": {4: 2}}, forget=Request(nodes=[3])).describe()
@@ -50,6 +55,7 @@ class Change:
     forget: Request | None
     id: str | None
     note: str | None
+    salt: str | None
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Change:
         *,
         id: str | None = None,
         note: str | None = None,
+        salt: str | None = None,
     ) -> None:
         added, corrected = Added.read(add), Corrected.read(correct)
         forgotten = forget if forget is None or isinstance(forget, Request) else Request.from_dict(forget)
@@ -69,6 +76,9 @@ class Change:
             for name, said in (("id", id), ("note", note))
         }
         Request(nodes=[0], **words)  # the same words are allowed as of a request
+        if salt is not None and not (isinstance(salt, str) and salt.isprintable() and 0 < len(salt) <= WORDS["id"]):
+            raise RequestError(f"salt must be a text of 1 to {WORDS['id']} printable characters, or be left out")
+        words["salt"] = salt
         if forgotten is not None:
             _refuse_both(added, corrected, forgotten)
         for name, value in (("add", added), ("correct", corrected), ("forget", forgotten), *words.items()):
@@ -85,12 +95,13 @@ class Change:
         """The request that it is, where it adds and corrects nothing."""
         if self.forget is None or self.add.content() or self.correct.content():
             return None
-        return Request.from_dict({**self.forget.content(), **self._words()})
+        words = {name: said for name, said in self._words().items() if name != "salt"}  # there is no value to guess
+        return Request.from_dict({**self.forget.content(), **words})
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON of what is to change, whatever ``id`` and ``note`` say."""
-        return document_digest(self.content())
+        """SHA-256 of the canonical JSON of what is to change and of the salt, whatever ``id`` and ``note`` say."""
+        return document_digest(self.content() if self.salt is None else {**self.content(), "salt": self.salt})
 
     @cached_property
     def once(self) -> str | None:
@@ -107,9 +118,10 @@ class Change:
     def describe(self) -> str:
         """The change in a few words, e.g. ``"2 nodes and 3 edges added; 1 label corrected"``."""
         edges = len(self.add.edges) + sum(len(node.edges) for node in self.add.nodes)
+        graphs = len(self.add.graphs)
         corrected = self.correct
         parts = [
-            (_counted([(len(self.add.nodes), "node"), (edges, "edge")]), "added"),
+            (_counted([(len(self.add.nodes), "node"), (edges, "edge"), (graphs, "graph")]), "added"),
             (
                 _counted(
                     [
@@ -139,7 +151,7 @@ class Change:
         This is what receipts have of it: they stay for good, and so must not hold data that may have to be forgotten.
         """
         edges = [list(edge[:2]) for edge in self.add.edges]
-        added: dict[str, Any] = {"nodes": len(self.add.nodes), "edges": edges}
+        added: dict[str, Any] = {"nodes": len(self.add.nodes), "edges": edges, "graphs": len(self.add.graphs)}
         neighbours = [[end for end, _ in node.edges] for node in self.add.nodes]
         added["neighbours"] = neighbours if any(neighbours) else []
         parts = {
@@ -158,12 +170,12 @@ class Change:
         return canonical_json(self.to_dict())
 
     def _words(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in WORDS if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in SAID if getattr(self, name) is not None}
 
     @classmethod
     def from_dict(cls, document: Any) -> "Change":
         """Read the JSON document form."""
-        return cls(**only(document, (*KINDS, *WORDS), "the change"))
+        return cls(**only(document, (*KINDS, *SAID), "the change"))
 
     @classmethod
     def from_json(cls, text: str) -> "Change":

@@ -4,15 +4,38 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from unweave._core.words import listed, shown
 from unweave.errors import RequestError
 
-__all__ = ["Edge", "Label", "as_edge", "as_id", "as_items", "as_label", "as_number", "as_row", "by_id", "once", "only"]
+__all__ = [
+    "Edge",
+    "Label",
+    "as_edges",
+    "as_id",
+    "as_items",
+    "as_label",
+    "as_number",
+    "as_row",
+    "by_id",
+    "once",
+    "only",
+]
 
-Edge = tuple[int, int, float | None]
-"""Source, target and weight; no weight where the graph has none."""
+
+class Edge(NamedTuple):
+    """Source, target, weight (``None`` where the graph has none), and the relation where one is named."""
+
+    source: int
+    target: int
+    weight: float | None = None
+    kind: str | None = None
+
+    def content(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.source, self.target] if self.weight is None else [self.source, self.target, self.weight]
+
 
 Label = int | float | tuple[float, ...]
 
@@ -65,13 +88,24 @@ def as_label(value: Any, where: str) -> Label:
     return as_number(value, where)
 
 
-def as_edge(value: Any, where: str) -> Edge:
+def as_edge(value: Any, where: str, kind: str | None = None) -> Edge:
     """``(u, v)``, or ``(u, v, weight)``."""
     parts = plain(value)
     if not isinstance(parts, list | tuple) or len(parts) not in (2, 3):
         raise RequestError(f"{where}: {shown(value)} is not an edge; write [u, v], or [u, v, weight]")
     u, v = (as_id(end, where) for end in parts[:2])
-    return u, v, as_number(parts[2], where) if len(parts) == 3 else None
+    return Edge(u, v, as_number(parts[2], where) if len(parts) == 3 else None, kind)
+
+
+def as_edges(entries: Any, where: str) -> list[Edge]:
+    """A list of edges, or one for each relation, each edge named once; sorted."""
+    if isinstance(entries, Mapping):
+        named = {kind if isinstance(kind, str) else " ".join(map(str, kind)): some for kind, some in entries.items()}
+        edges = [as_edge(e, where, kind) for kind, some in named.items() for e in as_items(some, f"{where} of {kind}")]
+    else:
+        edges = [as_edge(edge, where) for edge in as_items(entries, where)]
+    once([(edge.kind or "", *edge[:2]) if edge.kind else edge[:2] for edge in edges], where)
+    return sorted(edges, key=lambda edge: (*edge[:2], edge.kind or ""))
 
 
 def as_items(entries: Any, where: str) -> list[Any]:

@@ -196,6 +196,9 @@ def request(
     edge: Annotated[list[str] | None, typer.Option(help="Two ids with a comma between; repeatable.")] = None,
     feature: Annotated[list[str] | None, typer.Option(help="id:column,column or id:all; repeatable.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="Id whose label may no longer be used; repeatable.")] = None,
+    change: Annotated[
+        Path | None, typer.Option(help='JSON file of what comes and is put right, {"add": …, "correct": …}, by ids.')
+    ] = None,
     note: Annotated[str | None, typer.Option(help="A remark; it goes with the ids.")] = None,
     key: Annotated[str | None, typer.Option(help="Your own key: the same again is the same request.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
@@ -203,13 +206,16 @@ def request(
     url: Annotated[str, typer.Option(envvar="UNWEAVE_URL", help="Of the service.")] = "http://127.0.0.1:8722",
     json: Json = False,
 ) -> None:
-    """Ask a service to forget. Your token is taken from the variable UNWEAVE_TOKEN."""
+    """Ask a service to forget, to add or to correct. Your token is taken from the variable UNWEAVE_TOKEN."""
+    more = {} if change is None else _document(change)
     found = _client(url).submit(
         model,
         subjects=subject or [],
         edges=[_pair(text) for text in edge or []],
         features=dict(_feature(text) for text in feature or []),
         labels=label or [],
+        add=more.get("add"),
+        correct=more.get("correct"),
         note=note,
         key=key,
     )
@@ -234,6 +240,18 @@ def _client(url: str) -> "Client":
     if not token:
         raise ServiceError("set the variable UNWEAVE_TOKEN to your token; on the command line others could read it")
     return Client(url, token)
+
+
+def _document(path: Path) -> dict[str, Any]:
+    from json import loads
+
+    try:
+        found = loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--change: cannot read {path}: {error}") from error
+    if not isinstance(found, dict) or not set(found) <= {"add", "correct"}:
+        raise typer.BadParameter(f"--change: {path} must hold an object with add and correct")
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

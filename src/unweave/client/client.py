@@ -69,17 +69,22 @@ class Client:
         edges: Sequence[tuple[str, str]] = (),
         features: Mapping[str, str | Sequence[str]] | None = None,
         labels: Sequence[str] = (),
+        add: Mapping[str, Any] | None = None,
+        correct: Mapping[str, Any] | None = None,
         note: str | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Submit a request.
+        """Submit a request: what is to go, and what comes or is put right.
 
         Args:
-            model: Which model is to forget.
+            model: Which model is to follow.
             subjects: Ids of whom everything is to go.
             edges: Pairs of ids.
             features: By id, ``"all"`` or names of columns.
             labels: Ids whose label may no longer be used.
+            add: ``{"nodes": [{"id": "customer 9", "features": {"age": 41, …}, "label": 1, "edges": ["customer 2"]}],
+                "edges": [["customer 3", "customer 4"]]}``.
+            correct: ``{"features": {"customer 3": {"age": 42}}, "labels": {"customer 4": 2}, "edge_weights": …}``.
             note: A remark; it is as personal as the ids.
             key: Sent again with the same key, it is answered with the same request.
 
@@ -88,7 +93,7 @@ class Client:
         """
         chosen = {k: v if isinstance(v, str) else list(v) for k, v in (features or {}).items()}
         body: dict[str, Any] = {"subjects": list(subjects), "edges": [list(edge) for edge in edges]}
-        body |= {"features": chosen, "labels": list(labels), "note": note}
+        body |= {"features": chosen, "labels": list(labels), "add": add, "correct": correct, "note": note}
         headers = {} if key is None else {"Idempotency-Key": key}
         sent = {name: value for name, value in body.items() if value}
         return self._json("POST", f"/models/{_quoted(model)}/requests", sent, headers)

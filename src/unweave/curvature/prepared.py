@@ -120,6 +120,21 @@ class Prepared:
         """The same state once stored edges and training nodes came, or became others."""
         return replace(self, came=self.came + edges, joined=self.joined + nodes)
 
+    def enlarged(self, places: Tensor | None, size: int) -> "Prepared":
+        """The same state where θ has got entries that nothing trained on uses: there the curvature is not known.
+
+        Args:
+            places: Where the entries that there were lie; ``None`` where none came.
+            size: How many entries there are.
+        """
+        if places is None:
+            return self
+        places = places.to(self.gradient.device)
+        gradient = self.gradient.new_zeros(size).index_copy(0, places, self.gradient)
+        known = self.curvature.vectors
+        vectors = known.new_zeros(size, known.size(1)).index_copy(0, places, known)
+        return replace(self, gradient=gradient, curvature=LowRank(self.curvature.values, vectors))
+
     def serves(
         self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward
     ) -> bool:

@@ -6,7 +6,7 @@ that both graphs have the same nodes, and a change is to every method what a req
 
 import copy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,10 +20,12 @@ from unweave.changes import Change
 from unweave.changes.values import Edge
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph.edit import MASKS, stored_edges
-from unweave.graph.grown import check_growth, corrected, labelled, padded, reweighed, with_edges, with_nodes
+from unweave.graph.grown import check_growth, corrected, growth_of, labelled, padded, reweighed, with_growth
 from unweave.graph.index import among, carried, edge_keys, symmetric
 from unweave.graph.removal import Removal, check_request, remove
 from unweave.request import ALL, Request
+from unweave.tasks.growth import Growth, turned
+from unweave.tasks.task import Task
 
 __all__ = ["Alteration", "alter"]
 
@@ -88,63 +90,66 @@ def alter(data: Data, change: Change) -> Alteration:
         EmptyRequestError: The graph is already as the change wants it.
     """
     check_growth(data, change)
-    size, count = data.x.size(0), len(change.add.nodes)
+    size = data.x.size(0)
     undirected = symmetric(stored_edges(data), size, *carried(data))
-    edges = _new_edges(data, change, undirected)
-    weights = _known_edges(data, change, undirected)
-    _check_ids("correct.features", change.correct.features, size, count)
-    _check_ids("correct.labels", change.correct.labels, size, count)
+    growth = None if isinstance(data, Task) else _plain_growth(data, change, undirected)
+    named = (
+        change.correct.edge_weights
+        if growth is None
+        else _ordered(change.correct.edge_weights, "correct.edge_weights", undirected)
+    )
+    _check_ids("correct.features", change.correct.features, size, len(change.add.nodes))
+    _check_ids("correct.labels", change.correct.labels, size, len(change.add.nodes))
     forget = None if change.forget is None else check_request(data, change.forget)
     if forget is not None:
-        _refuse_forgotten(edges, "add.edges", forget)
-        _refuse_forgotten(weights, "correct.edge_weights", forget)
+        _refuse_forgotten(change.add.edges if growth is None else growth.pairs, "add.edges", forget)
+        _refuse_forgotten(named, "correct.edge_weights", forget)
     gone = None if forget is None else _removed(data, forget)
     left = data if gone is None else gone.data
-    before, grown = padded(data, count), with_nodes(padded(left, count), change, size)
-    x, rows = corrected(grown, change)
-    old, grown = grown, copy.copy(grown)
+    if growth is None:
+        assert isinstance(left, Task)
+        growth = left.growth(change)  # nothing new rests on what goes
+    before, grown = padded(data, growth), with_growth(padded(left, growth), growth)
+    old, (x, rows) = grown, corrected(grown, change)
+    grown = copy.copy(grown)
     grown.x = x
     grown, relabelled = _relabelled(grown, change)
-    grown, weighed = reweighed(grown, weights, undirected=undirected)
-    grown, came = with_edges(grown, edges, undirected=undirected)
+    grown, weighed = reweighed(grown, growth.weights)
     none = torch.zeros(0, dtype=torch.long, device=data.x.device)
-    added = torch.arange(size, size + count, device=data.x.device)
-    named = torch.tensor(sorted(rows), dtype=torch.long, device=data.x.device)
-    other = named[(grown.x[named] != old.x[named]).any(dim=1)]
+    added = torch.arange(size, size + growth.count, device=data.x.device)
+    touched = torch.tensor(sorted(rows), dtype=torch.long, device=data.x.device)
+    other = touched[(grown.x[touched] != old.x[touched]).any(dim=1)]
     went, nodes, lost, labels = (
         (stored_edges(data)[:, :0], none, none, none)
         if gone is None
         else (gone.edges, gone.nodes, gone.features, gone.labels)
     )
-    if not any(part.numel() for part in (went, lost, labels, other, relabelled, weighed, came, added)):
+    if not any(part.numel() for part in (went, lost, labels, other, relabelled, weighed, growth.edges, added)):
         raise EmptyRequestError(f"the graph is already as this change wants it ({change.describe()})")
-    fresh = torch.tensor(
-        [size + i for i, node in enumerate(change.add.nodes) if node.label is not None],
-        dtype=torch.long,
-        device=data.x.device,
-    )
+    fresh = torch.stack([value for name, value in growth.rows.items() if name in MASKS]).any(dim=0)
     return Alteration(
-        request=_touched(change, forget, edges, weights, added.tolist()),
+        request=_touched(change, forget, growth.pairs, named, added.tolist()),
         graph=grown,
-        undirected=undirected,
+        undirected=undirected or (isinstance(data, Task) and data.both_ways),
         edges=went,
         nodes=nodes,
         features=torch.unique(torch.cat([lost, other, added])),
-        labels=torch.unique(torch.cat([labels, relabelled, fresh])),
+        labels=torch.unique(torch.cat([labels, relabelled, added[fresh]])),
         old=data,
         before=before,
         added=added,
-        came=came,
+        came=growth.edges,
         weighed=weighed,
-        done=_done(change, forget, edges, weights, added.tolist(), went=gone is not None),
+        done=_done(change, forget, growth, named, went=gone is not None),
         numbers={
             **(_NOTHING if gone is None else gone.counts),
-            "added_nodes": count,
-            "added_edges": len(edges),
-            "added_stored_edges": came.size(1),
+            "added_nodes": len(change.add.nodes),
+            "added_edges": len(growth.pairs),
+            **({"added_graphs": len(change.add.graphs)} if change.add.graphs else {}),
+            "added_stored_edges": growth.edges.size(1),
             "corrected_rows": other.numel(),
             "corrected_labels": relabelled.numel(),
-            "corrected_weights": len(weights),
+            "corrected_weights": len(named),
         },
     )
 
@@ -175,15 +180,23 @@ def _relabelled(data: Data, change: Change) -> tuple[Data, Tensor]:
     return found, nodes[~same]
 
 
+def _plain_growth(data: Data, change: Change, undirected: bool) -> Growth:
+    edges, weights = _new_edges(data, change, undirected), _known_edges(data, change, undirected)
+    return growth_of(data, change, edges, weights, undirected=undirected)
+
+
 def _new_edges(data: Data, change: Change, undirected: bool) -> list[Edge]:
     """The edges that come, those of new nodes included, each once; one that is there already is refused."""
     size, count = data.x.size(0), len(change.add.nodes)
-    own = [(end, size + i, w) for i, node in enumerate(change.add.nodes) for end, w in node.edges]
+    own = [Edge(end, size + i, w) for i, node in enumerate(change.add.nodes) for end, w in node.edges]
     if own and not undirected:
         raise RequestError(
             "add.nodes: on a directed graph the edges of a new node need a direction; name them in add.edges as "
             f"[source, target], where the new nodes are {size} … {size + count - 1}"
         )
+    kind = next((edge.kind for edge in change.add.edges if edge.kind is not None), None)
+    if kind is not None:
+        raise RequestError(f"add.edges: the graph has edges of one type, got some of {kind!r}; give a plain list")
     edges = _ordered([*change.add.edges, *own], "add.edges", undirected)
     _check_ids("add.edges", [end for edge in edges for end in edge[:2]], size, 0, last=size + count)
     there = _present(data, edges)
@@ -205,7 +218,7 @@ def _known_edges(data: Data, change: Change, undirected: bool) -> list[Edge]:
 
 def _ordered(edges: Iterable[Edge], where: str, undirected: bool) -> list[Edge]:
     """Edges in canonical order, ``u <= v`` where the graph is undirected; each may be named once."""
-    found = [(min(u, v), max(u, v), w) if undirected else (u, v, w) for u, v, w in edges]
+    found = [turned(edge) if undirected and edge.source > edge.target else edge for edge in edges]
     twice = sorted(pair for pair, count in Counter(edge[:2] for edge in found).items() if count > 1)
     if twice:
         both = " (in one direction alone, as the graph is undirected)" if undirected else ""
@@ -234,14 +247,15 @@ def _check_ids(where: str, ids: Iterable[int], size: int, new: int, last: int | 
     raise RequestError(f"{where}: {listed(unknown)}: not in the graph, whose nodes are {known}")
 
 
-def _refuse_forgotten(edges: list[Edge], where: str, forget: Request) -> None:
-    both = sorted({edge[:2] for edge in edges} & set(forget.edges))
+def _refuse_forgotten(edges: Iterable[Edge], where: str, forget: Request) -> None:
+    gone = {way for edge in forget.edges for way in (edge, edge[::-1])}
+    both = sorted({edge[:2] for edge in edges} & gone)
     if both:
         raise RequestError(f"{where}: {listed(both)}: the same change forgets it; leave one of the two out")
 
 
 def _touched(
-    change: Change, forget: Request | None, edges: list[Edge], weights: list[Edge], added: list[int]
+    change: Change, forget: Request | None, edges: Iterable[Edge], weights: Iterable[Edge], added: list[int]
 ) -> Request:
     """All that a change names, as one request: for what depends on how much it touches."""
     features: dict[int, Any] = dict.fromkeys(added, ALL) | (dict(forget.features) if forget is not None else {})
@@ -253,7 +267,7 @@ def _touched(
     pairs = [edge[:2] for edge in (*edges, *weights)]
     return Request(
         nodes=() if forget is None else forget.nodes,
-        edges=[*pairs, *(() if forget is None else forget.edges)],
+        edges=list(dict.fromkeys([*pairs, *(() if forget is None else forget.edges)])),
         features=features,
         labels=labels,
         id=change.id,
@@ -262,10 +276,11 @@ def _touched(
 
 
 def _done(
-    change: Change, forget: Request | None, edges: list[Edge], weights: list[Edge], added: list[int], *, went: bool
+    change: Change, forget: Request | None, growth: Growth, weights: Sequence[Edge], *, went: bool
 ) -> dict[str, Any]:
-    """What is carried out, by its ids."""
-    new = {"nodes": added, "edges": [list(edge[:2]) for edge in edges]}
+    """What is carried out, by its ids; examples that came along are not named."""
+    kind = "graphs" if change.add.graphs else "nodes"
+    new = {kind: list(growth.named), "edges": [list(edge[:2]) for edge in growth.pairs]}
     correct = change.correct.outline()
     if weights:
         correct["edge_weights"] = [list(edge[:2]) for edge in weights]

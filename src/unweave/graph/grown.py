@@ -13,9 +13,10 @@ from unweave.changes.values import Edge, Label
 from unweave.errors import RequestError
 from unweave.graph.edit import MASKS, attributes, blanked, stored_edges
 from unweave.graph.index import among, edge_keys
+from unweave.tasks.growth import Growth, blank_rows, check_new, check_weighted, finite, label_of, turned
 from unweave.tasks.task import Task
 
-__all__ = ["check_growth", "corrected", "labelled", "padded", "reweighed", "with_edges", "with_nodes"]
+__all__ = ["check_growth", "corrected", "growth_of", "labelled", "padded", "reweighed", "with_growth"]
 
 GROWS = ("x", "y", *MASKS)
 CARRIED = ("edge_index", "edge_weight")
@@ -23,18 +24,15 @@ CARRIED = ("edge_index", "edge_weight")
 
 def check_growth(data: Data, change: Change) -> None:
     """Refuse a change to a graph with something in it of which the change cannot tell what it is for new entries."""
-    if isinstance(data, Task):
-        raise RequestError(
-            f"a {type(data).__name__} has nodes and edges of several types, which a change cannot name; forget what is "
-            "to go with a Request, and train anew on the graph with what is new"
-        )
     of_nodes, of_edges = attributes(data)
-    parts: list[tuple[bool, list[str], tuple[str, ...], str]] = [
-        (bool(change.add.nodes), of_nodes, GROWS, "node"),
-        (bool(change.add.edges or any(node.edges for node in change.add.nodes)), of_edges, CARRIED, "edge"),
+    known = data.lasting if isinstance(data, Task) else frozenset()
+    carried = (*CARRIED, "edge_type", "edge_attr") if isinstance(data, Task) else CARRIED
+    parts: list[tuple[bool, list[str], Iterable[str], str]] = [
+        (bool(change.add.nodes or change.add.graphs), of_nodes, {*GROWS, *known}, "node"),
+        (bool(change.add.edges or any(node.edges for node in change.add.nodes)), of_edges, carried, "edge"),
     ]
-    for grows, names, known, what in parts:
-        other = next((name for name in names if name not in known), None)
+    for grows, names, allowed, what in parts:
+        other = next((name for name in names if name not in allowed), None)
         if grows and other is not None:
             raise RequestError(
                 f"data.{other} has an entry for every {what}, and a change cannot say what that of a new {what} is; "
@@ -45,15 +43,41 @@ def check_growth(data: Data, change: Change) -> None:
         raise RequestError(f"data.edge_weight has shape {tuple(weight.shape)}; a change gives one number an edge")
 
 
-def padded(data: Data, count: int) -> Data:
-    """The same graph with blank rows at its end: nodes without features, edges, label or mask."""
+def growth_of(data: Data, change: Change, edges: list[Edge], weights: list[Edge], *, undirected: bool) -> Growth:
+    """What a change brings to a plain graph.
+
+    Args:
+        data: The graph.
+        change: The change.
+        edges: The edges that come.
+        weights: Those whose weight is corrected.
+        undirected: Whether an edge is stored in both directions.
+    """
+    check_new(change, ["node"])
+    size, count = data.x.size(0), len(change.add.nodes)
+    pairs, weight = _stored(data, edges, "add.edges", undirected=undirected)
+    return Growth(
+        rows=_rows(data, change),
+        edges=pairs,
+        carried={} if weight is None else {"edge_weight": weight},
+        pairs=edges,
+        weights=_ways(weights, undirected=undirected),
+        named=range(size, size + count),
+    )
+
+
+def padded(data: Data, growth: Growth) -> Data:
+    """The same graph with blank rows at its end: nodes without features, edges, label or mask, of a known type."""
+    count = growth.count
     if not count:
         return data
     grown, size = copy.copy(data), data.x.size(0)
     none = torch.arange(size, size + count, device=data.x.device)
     for key in attributes(data)[0]:
         value = data[key]
-        if isinstance(value, Tensor):
+        if key in growth.lasting:
+            grown[key] = torch.cat([value, growth.lasting[key].to(value)])
+        elif isinstance(value, Tensor):
             value = torch.cat([value, value.new_zeros((count, *value.shape[1:]))])
             grown[key] = blanked(key, value, none, none)
         elif isinstance(value, np.ndarray):
@@ -62,57 +86,50 @@ def padded(data: Data, count: int) -> Data:
             grown[key] = [*value, *[None] * count]
     if "num_nodes" in data:
         grown.num_nodes = size + count
+    if growth.spec is not None:
+        grown.spec = dict(growth.spec)
     return grown
 
 
-def with_nodes(data: Data, change: Change, first: int) -> Data:
-    """A graph whose last rows are those of the new nodes of a change."""
-    nodes = change.add.nodes
-    if not nodes:
-        return data
-    grown, width = copy.copy(data), data.x.size(1)
+def with_growth(data: Data, growth: Growth) -> Data:
+    """A graph whose blank rows at the end are those of the new nodes of a change, and with its edges at their end."""
+    grown, first = copy.copy(data), data.x.size(0) - growth.count
+    if growth.count:
+        for name, rows in growth.rows.items():
+            grown[name] = torch.cat([data[name][:first], rows.to(data[name])])
+    if growth.edges.size(1):
+        grown.edge_index = torch.cat([stored_edges(data), growth.edges], dim=1)
+        for name, values in growth.carried.items():
+            grown[name] = torch.cat([data[name], values.to(data[name])])
+    return grown
+
+
+def _rows(data: Data, change: Change) -> dict[str, Tensor]:
+    """Features, labels and masks of the new nodes of a plain graph."""
+    nodes, width = change.add.nodes, data.x.size(1)
+    rows = blank_rows(data, len(nodes))
     for number, node in enumerate(nodes):
         if len(node.features) != width:
             raise RequestError(
                 f"add.nodes[{number}].features has {len(node.features)} numbers; the graph has {width} features a node"
             )
-        name = None if node.mask is None else f"{node.mask}_mask"
-        if name is not None and data.get(name) is None:
+        rows["x"][number] = finite(node.features, rows["x"], "add.nodes")
+        if node.label is None:
+            continue
+        name = f"{node.mask}_mask"
+        if name not in rows:
             raise RequestError(f"add.nodes[{number}].mask: the graph has no data.{name}; leave mask out for training")
-    grown.x = data.x.clone()
-    grown.x[first:] = _finite(torch.tensor([node.features for node in nodes], dtype=torch.double), data.x, "add.nodes")
-    given = {first + i: node.label for i, node in enumerate(nodes) if node.label is not None}
-    grown.y = labelled(data, given, "add.nodes")
-    for name in MASKS:
-        chosen = [first + i for i, node in enumerate(nodes) if f"{node.mask}_mask" == name]
-        if chosen:
-            grown[name] = data[name].index_fill(0, _ids(chosen, data), True)
-    return grown
+        rows["y"][number] = label_of(data, node.label, f"add.nodes: the label of node {data.x.size(0) + number}")
+        rows[name][number] = True
+    return rows
 
 
 def labelled(data: Data, labels: Mapping[int, Label], where: str) -> Tensor:
     """The labels of a graph with other ones for some nodes."""
     y: Tensor = data.y.clone()
     for node, label in labels.items():
-        y[node] = _label(data, label, f"{where}: the label of node {node}")
+        y[node] = label_of(data, label, f"{where}: the label of node {node}")
     return y
-
-
-def _label(data: Data, label: Label, where: str) -> Tensor:
-    y: Tensor = data.y
-    if y.dim() > 1:
-        width = y[0].numel()
-        if not isinstance(label, tuple) or len(label) != width:
-            raise RequestError(f"{where} must be a list of {width} numbers, as data.y has them; got {label!r}")
-        return torch.tensor(label, dtype=y.dtype, device=y.device).reshape(y.shape[1:])
-    if isinstance(label, tuple):
-        raise RequestError(f"{where} must be one number, as data.y has them; got {len(label)}")
-    if not y.is_floating_point():
-        known = data.get("num_classes")
-        classes = 2 if y.dtype == torch.bool else known if isinstance(known, int) else int(y.max()) + 1
-        if not isinstance(label, int) or not 0 <= label < classes:
-            raise RequestError(f"{where} must be one of the classes 0 … {classes - 1}, got {label!r}")
-    return torch.tensor(label, dtype=y.dtype, device=y.device)
 
 
 def corrected(data: Data, change: Change) -> tuple[Tensor, list[int]]:
@@ -126,35 +143,23 @@ def corrected(data: Data, change: Change) -> tuple[Tensor, list[int]]:
         if not isinstance(value, Mapping):
             if len(value) != width:
                 raise RequestError(f"{where}: {len(value)} numbers; the graph has {width} features a node")
-            x[node] = _finite(torch.tensor(value, dtype=torch.double), x, where)
+            x[node] = finite(value, x, where)
             continue
         outside = [column for column in value if column >= width]
         if outside:
             raise RequestError(f"{where}: column {outside[0]} is out of range; the graph has columns 0 … {width - 1}")
-        x[node, list(value)] = _finite(torch.tensor(list(value.values()), dtype=torch.double), x, where)
+        x[node, list(value)] = finite(list(value.values()), x, where)
     return x, list(rows)
 
 
-def with_edges(data: Data, edges: list[Edge], *, undirected: bool) -> tuple[Data, Tensor]:
-    """A graph with more edges at the end of those it has, and the stored ones that came."""
-    pairs, weights = _stored(data, edges, "add.edges", undirected=undirected)
-    if not edges:
-        return data, pairs
-    grown = copy.copy(data)
-    grown.edge_index = torch.cat([stored_edges(data), pairs], dim=1)
-    if weights is not None:
-        grown.edge_weight = torch.cat([data.edge_weight, weights])
-    return grown, pairs
-
-
-def reweighed(data: Data, edges: Iterable[Edge], *, undirected: bool) -> tuple[Data, Tensor]:
-    """A graph whose edges weigh something else, and the stored ones that do."""
+def reweighed(data: Data, edges: Iterable[Edge]) -> tuple[Data, Tensor]:
+    """A graph some of whose stored edges weigh something else, and those that do."""
     edges = list(edges)
-    if edges and data.get("edge_weight") is None:
-        raise RequestError("correct.edge_weights: the graph has no data.edge_weight; forget an edge, or add one")
-    pairs, weights = _stored(data, edges, "correct.edge_weights", undirected=undirected)
     if not edges:
-        return data, pairs
+        return data, stored_edges(data)[:, :0]
+    if data.get("edge_weight") is None:
+        raise RequestError("correct.edge_weights: the graph has no data.edge_weight; forget an edge, or add one")
+    pairs, weights = _stored(data, edges, "correct.edge_weights", undirected=False)
     assert weights is not None
     index, size, grown = stored_edges(data), data.x.size(0), copy.copy(data)
     known, order = torch.sort(edge_keys(pairs[0], pairs[1], size))
@@ -168,30 +173,13 @@ def reweighed(data: Data, edges: Iterable[Edge], *, undirected: bool) -> tuple[D
 
 def _stored(data: Data, edges: list[Edge], where: str, *, undirected: bool) -> tuple[Tensor, Tensor | None]:
     """Edges as they are stored, in both directions on an undirected graph, and their weights."""
-    weighted = data.get("edge_weight") is not None
-    odd = next((edge for edge in edges if (edge[2] is not None) != weighted), None)
-    if odd is not None:
-        needs = "has weights, so write [u, v, weight]" if weighted else "has no data.edge_weight, so write [u, v]"
-        raise RequestError(f"{where}: {odd[:2]}: the graph {needs}")
-    device = data.edge_index.device
-    pairs = torch.tensor([edge[:2] for edge in edges], dtype=torch.long, device=device).reshape(-1, 2).t()
-    weights = None
-    if weighted:
-        numbers = torch.tensor([edge[2] for edge in edges], dtype=torch.double)
-        weights = _finite(numbers, data.edge_weight, where)
-    if undirected:
-        back = (pairs[0] != pairs[1]).nonzero().flatten()
-        pairs = torch.cat([pairs, pairs[:, back].flip(0)], dim=1)
-        weights = None if weights is None else torch.cat([weights, weights[back]])
-    return pairs, weights
+    check_weighted(data, edges, where)
+    ways = _ways(edges, undirected=undirected)
+    pairs = torch.tensor([edge[:2] for edge in ways], dtype=torch.long, device=data.edge_index.device).reshape(-1, 2)
+    weight = data.get("edge_weight")
+    return pairs.t(), None if weight is None else finite([edge.weight for edge in ways], weight, where)
 
 
-def _finite(values: Tensor, like: Tensor, where: str) -> Tensor:
-    found = values.to(like.device, like.dtype)
-    if not bool(torch.isfinite(found).all()):
-        raise RequestError(f"{where}: a number is too large for {like.dtype}; a graph holds no infinity")
-    return found
-
-
-def _ids(ids: list[int], data: Data) -> Tensor:
-    return torch.tensor(ids, dtype=torch.long, device=data.x.device)
+def _ways(edges: list[Edge], *, undirected: bool) -> list[Edge]:
+    """Edges with their reverse, where they go both ways."""
+    return [*edges, *(turned(edge) for edge in edges if undirected and edge.source != edge.target)]

@@ -10,6 +10,7 @@ from unweave._core.digest import tensor_digest
 from unweave.certificate.bound import Linear, bound_of, bounded, examine, local, none, uncertified
 from unweave.changes import Change
 from unweave.errors import DivergenceError
+from unweave.graph.alteration import Alteration
 from unweave.graph.region import Region
 from unweave.graph.removal import Removal
 from unweave.methods.base import Method, Outcome
@@ -18,7 +19,7 @@ from unweave.methods.problem import Problem
 from unweave.models.reach import describe
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
-from unweave.receipt.lines import OF_TYPE
+from unweave.receipt.changed import ADDED_OF_TYPE, OF_TYPE
 from unweave.tasks.task import Task
 
 __all__ = [
@@ -76,10 +77,13 @@ def graph_of(region: Region, problem: Problem) -> dict[str, Any]:
 
 
 def types_in(removal: Removal) -> dict[str, int]:
-    """How many deleted nodes are of each type, for the receipt; nothing where there is one type only."""
+    """How many nodes of each type went and came, for the receipt; nothing where there is one type only."""
     base = removal.graph if isinstance(removal.graph, Data) else removal.graph.base
-    found = base.count(removal.nodes) if isinstance(base, Task) else {}
-    return {f"{OF_TYPE}{name}": number for name, number in found.items()}
+    if not isinstance(base, Task):
+        return {}
+    went = {f"{OF_TYPE}{name}": number for name, number in base.count(removal.nodes).items()}
+    came = base.count(removal.added) if isinstance(removal, Alteration) else {}
+    return went | {f"{ADDED_OF_TYPE}{name}": number for name, number in came.items()}
 
 
 def region_of(region: Region, problem: Problem) -> dict[str, Any]:

@@ -225,7 +225,9 @@ class GIF(InfluenceStep):
                 "and weight_decay must be given as when it was prepared"
             )
         serves = ready is not None and (ready.at_minimum or ready.damping > 0) and self.damping is None
-        return ready if serves and bool(problem.forgotten_gradient.any()) else None
+        if ready is None or not serves or not bool(problem.forgotten_gradient.any()):
+            return None
+        return ready.enlarged(problem.places, problem.theta.numel())
 
     def _most(self, problem: Problem, *, damped: bool) -> int:
         """Gradients that a restart may take."""

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
+from unweave._core.digest import tensor_digest
 from unweave._core.memory import check_memory
 from unweave.changes import Change
 from unweave.curvature.prepared import Prepared
@@ -12,7 +13,8 @@ from unweave.errors import MethodError, ModelError, RequestError
 from unweave.graph.region import Region, influenced_region
 from unweave.graph.removal import Removal, take
 from unweave.graph.view import GraphView, look_at
-from unweave.methods.changing import Asked, carried_out, look_blank, spread_along
+from unweave.methods.changing import Asked, carried_out, spread_along
+from unweave.methods.growing import grown_model
 from unweave.methods.problem import Problem
 from unweave.models import Shards
 from unweave.models.reach import Reach, find_reach
@@ -30,10 +32,11 @@ from unweave.objective.checks import (
 from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parameters import duplicate, flatten
+from unweave.objective.parameters import duplicate, flatten, places_in
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = ["meter_for", "pose", "pose_bounded"]
 
@@ -77,30 +80,33 @@ def pose(
     look_at(data)
     _check_size(prepared, data)
     if prepared is not None and hops is None and prepared.serves(model, data, weight_decay, loss, forward):
-        decay = decay_vector(model, weight_decay)
-        posed = _pose_prepared(model, data, request, prepared, decay, loss, forward, meter, seed, allow_class_loss)
+        given = (weight_decay, loss, forward, meter, seed, allow_class_loss)
+        posed = _pose_prepared(model, data, request, prepared, *given)
         if bool(posed[0].forgotten_gradient.any()):
             return posed  # otherwise a closer look must tell why nothing changes
     with meter.phase("validate"):
         check_data(data)
         check_model(model, data)
         own = duplicate(model).eval()
-        decay = decay_vector(own, weight_decay)
+        decay_vector(own, weight_decay)
     with meter.phase("graph"):
         before, removal = carried_out(data, request)
     with meter.phase("region"):
         first, reach = _first_look(own, data, forward, loss, hops)
-        meter.passes += 1 + look_blank(own, data, removal, forward, first)
+        own, looked = grown_model(own, data, removal, forward, first)
+        decay = decay_vector(own, weight_decay)
+        meter.passes += 1 + looked
         check_classes(before, removal.data, loss, allow_class_loss)
         region = influenced_region(spread_along(before, removal), removal, reach)
     with meter.phase("evaluate"):
-        problem = _problem(own, before, removal, decay, loss, forward, meter, seed)
+        problem = _problem(model, own, before, removal, decay, loss, forward, meter, seed)
         check_deterministic(first, problem.at_original.outputs.detach()[: first.size(0)])
         region, notes = _check_region(problem, region, given=hops is not None)
     return problem, region, notes
 
 
 def _problem(
+    model: nn.Module,
     own: nn.Module,
     data: Data,
     removal: Removal,
@@ -112,7 +118,13 @@ def _problem(
     known: tuple[float, Tensor] | None = None,
 ) -> Problem:
     original, remaining = (Objective(own, graph, loss, decay, forward, meter) for graph in (data, removal.data))
-    return Problem(original, remaining, flatten(own), removal, seed, meter, known)
+    theta, places = flatten(own), places_in(model, own)
+    if places is not None and known is not None:
+        known = known[0], torch.zeros_like(theta).index_copy(0, places, known[1].to(theta))
+    problem = Problem(original, remaining, theta, removal, seed, meter, known, places)
+    if places is not None:
+        problem.digest = tensor_digest(model.named_parameters())
+    return problem
 
 
 def _pose_prepared(
@@ -120,7 +132,7 @@ def _pose_prepared(
     data: Data,
     request: Asked,
     prepared: Prepared,
-    decay: Tensor,
+    weight_decay: WeightDecay,
     loss: Loss,
     forward: Forward,
     meter: Meter,
@@ -139,10 +151,12 @@ def _pose_prepared(
             check_classes(before, removal.data, loss, allow_class_loss)
         region = influenced_region(spread_along(before, removal), removal, reach)
     with meter.phase("evaluate"):
-        if here.refusal is not None:  # where outputs come from a part of the graph, a node apart from it is no part
-            meter.passes += look_blank(own, data, removal, forward)
-        known = prepared.objective, prepared.gradient
-        problem = _problem(own, before, removal, decay, loss, forward, meter, seed, known)
+        # Where outputs come from a part of a plain graph, a node apart from it is no part.
+        if here.refusal is not None or isinstance(data, Task):
+            own, looked = grown_model(own, data, removal, forward)
+            meter.passes += looked
+        known, decay = (prepared.objective, prepared.gradient), decay_vector(own, weight_decay)
+        problem = _problem(model, own, before, removal, decay, loss, forward, meter, seed, known)
         problem.digest = prepared.parameters
         problem.at_remaining = problem.remaining.look(problem.theta)
         check_outputs(problem.at_remaining.outputs.detach(), removal.data)

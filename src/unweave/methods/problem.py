@@ -34,6 +34,7 @@ class Problem:
         seed: For methods that use chance.
         meter: Counts passes and seconds.
         known: L0(θ0) and ∇L0(θ0), where they were computed before.
+        places: Where the parameters that the model had lie in θ, where it got rows for new nodes.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Problem:
         seed: int,
         meter: Meter,
         known: tuple[float, Tensor] | None = None,
+        places: Tensor | None = None,
     ) -> None:
         self.original = original
         self.remaining = remaining
@@ -52,6 +54,7 @@ class Problem:
         self.removal = removal
         self.seed = seed
         self.meter = meter
+        self.places = places
         if known is not None:
             self.original_value, self.original_gradient = known
 

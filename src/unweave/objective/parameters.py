@@ -11,7 +11,17 @@ from torch import Size, Tensor, nn
 from unweave._core.compat import TABLES, knowledge_of_code
 from unweave.errors import ModelError
 
-__all__ = ["duplicate", "flatten", "load_flat", "split", "tensors_on", "trained", "unflatten", "with_history"]
+__all__ = [
+    "duplicate",
+    "flatten",
+    "load_flat",
+    "places_in",
+    "split",
+    "tensors_on",
+    "trained",
+    "unflatten",
+    "with_history",
+]
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -40,6 +50,18 @@ def load_flat(model: nn.Module, theta: Tensor) -> None:
     with torch.no_grad():
         for parameter, piece in zip(trained(model).values(), unflatten(model, theta).values(), strict=True):
             parameter.copy_(piece)
+
+
+def places_in(before: nn.Module, after: nn.Module) -> Tensor | None:
+    """Where the parameters of a model lie in θ of the same with more rows at the end of some; ``None`` without any."""
+    old, new = trained(before), trained(after)
+    if all(old[name].shape == value.shape for name, value in new.items()):
+        return None
+    found, start = [], 0
+    for name, value in new.items():
+        found.append(start + torch.arange(old[name].numel(), device=value.device))
+        start += value.numel()
+    return torch.cat(found)
 
 
 def duplicate(model: nn.Module) -> nn.Module:

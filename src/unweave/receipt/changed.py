@@ -4,9 +4,21 @@ from typing import Any
 
 from unweave.receipt.record import Record
 
-__all__ = ["MODEL_CHANGED", "changed_data", "describe_asked", "describe_changed", "is_change", "touched_by"]
+__all__ = [
+    "ADDED_OF_TYPE",
+    "MODEL_CHANGED",
+    "OF_TYPE",
+    "changed_data",
+    "describe_asked",
+    "describe_changed",
+    "is_change",
+    "touched_by",
+]
 
 Line = tuple[str, str]
+
+OF_TYPE, ADDED_OF_TYPE = "of type ", "added of type "
+"""What precedes the name of a type of nodes, where a receipt counts those that went or came."""
 
 MODEL_CHANGED = {
     "retrained": "trained anew on the graph as it is now; this is exact",
@@ -29,7 +41,12 @@ def touched_by(done: dict[str, Any]) -> dict[str, Any]:
         "nodes": list(forget.get("nodes", ())),
         "edges": [*add.get("edges", ()), *correct.get("edge_weights", ()), *forget.get("edges", ())],
         "features": {**forget.get("features", {}), **correct.get("features", {})},
-        "labels": [*add.get("nodes", ()), *correct.get("labels", ()), *forget.get("labels", ())],
+        "labels": [
+            *add.get("nodes", ()),
+            *add.get("graphs", ()),
+            *correct.get("labels", ()),
+            *forget.get("labels", ()),
+        ],
     }
 
 
@@ -50,10 +67,9 @@ def describe_changed(
 def describe_asked(asked: dict[str, Any]) -> str:
     """The outline of a change (:meth:`unweave.Change.outline`) in a few words."""
     add, correct, forget = (asked.get(kind, {}) for kind in ("add", "correct", "forget"))
-    nodes = add.get("nodes", 0)
     edges = len(add.get("edges", ())) + sum(map(len, add.get("neighbours", ())))
     parts = [
-        (_counted((nodes if isinstance(nodes, int) else len(nodes), "node"), (edges, "edge")), "to add"),
+        (_counted((_many(add, "nodes"), "node"), (edges, "edge"), (_many(add, "graphs"), "graph")), "to add"),
         (
             _counted(
                 (len(correct.get("features", ())), "row of features"),
@@ -75,9 +91,24 @@ def describe_asked(asked: dict[str, Any]) -> str:
     return "; ".join(f"{text} {word}" for text, word in parts if text)
 
 
+def _many(add: dict[str, Any], kind: str) -> int:
+    """How many there are: a number as it was asked for, ids once it is done."""
+    found = add.get(kind, 0)
+    return found if isinstance(found, int) else len(found)
+
+
 def _parts(removed: dict[str, int]) -> list[tuple[str, str]]:
+    counts = {key: removed.get(key, 0) for key in ("added_graphs", "added_rows", "rows")}
     return [
-        (_counted((removed["added_nodes"], "node"), (removed["added_edges"], "edge")), "added"),
+        (
+            _counted(
+                *(_typed(removed, ADDED_OF_TYPE) or [(removed["added_nodes"], "node")]),
+                (removed["added_edges"], "edge"),
+                (counts["added_graphs"] if not _typed(removed, ADDED_OF_TYPE) else 0, "graph"),
+                (counts["added_rows"], "row of an embedding table, zero at first,"),
+            ),
+            "added",
+        ),
         (
             _counted(
                 (removed["corrected_rows"], "row of features"),
@@ -88,14 +119,20 @@ def _parts(removed: dict[str, int]) -> list[tuple[str, str]]:
         ),
         (
             _counted(
-                (removed["nodes"], "node"),
+                *(_typed(removed, OF_TYPE) or [(removed["nodes"], "node")]),
                 (removed["edges"], "edge"),
                 (removed["feature_rows"], "row of features"),
                 (removed["labels"], "label"),
+                (counts["rows"], "row of an embedding table"),
             ),
             "forgotten",
         ),
     ]
+
+
+def _typed(removed: dict[str, int], prefix: str) -> list[tuple[int, str]]:
+    """How many nodes of each type, where there are several; by name, as a receipt that was stored has them."""
+    return [(number, key.removeprefix(prefix)) for key, number in sorted(removed.items()) if key.startswith(prefix)]
 
 
 def _counted(*parts: tuple[int, str]) -> str:

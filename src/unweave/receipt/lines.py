@@ -3,18 +3,15 @@
 from typing import Any
 
 from unweave._core.text import printable
-from unweave.receipt.changed import describe_asked, describe_changed
+from unweave.receipt.changed import OF_TYPE, describe_asked, describe_changed
 from unweave.receipt.record import Record
 from unweave.receipt.traces import Trace
 from unweave.receipt.words import grounds, verdict
 from unweave.request import Request
 
-__all__ = ["DETAILS", "OF_TYPE", "describe_graph", "describe_region", "describe_removed", "describe_traces", "lines"]
+__all__ = ["DETAILS", "describe_graph", "describe_region", "describe_removed", "describe_traces", "lines"]
 
 Line = tuple[str, str]
-
-OF_TYPE = "of type "
-"""What precedes the name of a type of nodes, where a receipt counts those that went."""
 
 DETAILS = "Details"
 """The title after which come lines that only an expert needs."""

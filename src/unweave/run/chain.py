@@ -128,8 +128,9 @@ def _wrong_change(receipt: Receipt) -> Iterator[str]:
         return
     add, new = asked.get("add", {}), done.get("add", {})
     edges = len(add.get("edges", ())) + sum(map(len, add.get("neighbours", ())))
-    came = len(new.get("nodes", ())), len(new.get("edges", ()))
-    if came != (add.get("nodes", 0), edges) or came != (told["added_nodes"], told["added_edges"]):
+    came = tuple(len(new.get(kind, ())) for kind in ("nodes", "edges", "graphs"))
+    counted = told["added_nodes"], told["added_edges"], told.get("added_graphs", 0)
+    if came != (add.get("nodes", 0), edges, add.get("graphs", 0)) or came != counted:
         yield "adds something else than was asked for"
     if set(done.get("correct", {})) != set(asked.get("correct", {})):
         yield "corrects something else than was asked for"

@@ -14,7 +14,7 @@ from unweave.methods.changing import Asked, check_answers
 from unweave.methods.registry import make
 from unweave.objective.decay import decay_vector
 from unweave.objective.objective import Objective
-from unweave.objective.parameters import flatten
+from unweave.objective.parameters import flatten, places_in
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.scores import score_outputs, task_scores
 from unweave.receipt.receipt import Receipt
@@ -90,12 +90,14 @@ def _still(state: State, request: Asked, status: str, why: str) -> Receipt:
 
 def _after(state: State, done: Unlearned, receipt: Receipt, wish: Wish) -> State:
     """A run that was ready for a request, after it."""
+    grown = places_in(state.model, done.model) is not None  # states of training are those of a smaller model then
+    kept = () if grown else state.checkpoints
     new = replace(
         state,
         model=done.model,
         graph=done.graph,
         metrics=_scores(state, done),
-        checkpoints=state.checkpoints if done.checkpoints is None else done.checkpoints,
+        checkpoints=kept if done.checkpoints is None else done.checkpoints,
         prepared=done.prepared if wish.defer else _aged(state, done, wish.memory_mib),
     )
     fresh = {"checkpoints": "training began anew on the remaining graph"} if done.anew else {}
@@ -125,7 +127,9 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
         moved = state.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
         return replace(moved, locality=blocks.locality)
     objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
-    moved = state.prepared.moved(digest, *objective.evaluate(flatten(done.model)))
+    theta = flatten(done.model)
+    known = state.prepared.enlarged(places_in(state.model, done.model), theta.numel())
+    moved = known.moved(digest, *objective.evaluate(theta))
     if (told := done.receipt).kind == "change":
         joined = told.graph["training_nodes_after"] - told.graph["training_nodes_before"]
         moved = moved.grown(told.removed["added_stored_edges"], max(0, joined))

@@ -176,13 +176,16 @@ def _readme(name: str, told: list[Entry], papers: Mapping[str, str]) -> str:
         for path, text in papers.items()
         if path.startswith("receipts/") and "verdict" in (document := json.loads(text))
     ]
-    counts = ", ".join(f"{count} {what}" for what, count in told[0].body.get("counts", {}).items()) or "nothing new"
+    counts = (
+        ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in told[0].body.get("counts", {}).items())
+        or "nothing new"
+    )
     return "\n".join(
         [
             f"Evidence for request {name}",
             "",
             f"Model: {told[0].body.get('model')}",
-            f"Asked to be forgotten: {counts}",
+            f"Asked to be {'changed' if told[0].body.get('change') else 'forgotten'}: {counts}",
             "",
             "What happened:",
             happened,

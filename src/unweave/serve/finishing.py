@@ -151,7 +151,8 @@ class Finishing:
                     queue.move(connection, row, "done")
                 except ServiceError:  # another worker was faster
                     continue
-                body = {"model": row.model, "version": row.version, "outcome": "forgotten"}
+                outcome = "followed" if queue.is_change(row) else "forgotten"
+                body = {"model": row.model, "version": row.version, "outcome": outcome}
                 self.service.tell(connection, row.id, "request done", body)
         return bool(rows)
 

@@ -104,6 +104,20 @@ class Policy:
         given = {key: value for key, value in wishes.items() if value is not None}
         return given | {"purge": self.purge, "memory_mib": self.memory_mib}
 
+    def for_changes(self) -> str:
+        """The method by which data that is added or corrected is followed.
+
+        ``auto`` knows deletions alone; without a promise to keep it is ``gif``, with one, and where states of the
+        training would be trained on from, it is a retraining.
+
+        Raises:
+            ServiceError: There is none.
+        """
+        if self.method == "certified" or self.memory_mib is not None:
+            what = "a certified model" if self.method == "certified" else "a model in bounded memory"
+            raise ServiceError(f"{what} answers deletions alone, not data that is added or corrected", status=422)
+        return "gif" if self.method == "gif" or (self.method == "auto" and self.at_least is None) else "retrain"
+
 
 WORDS = {
     "method": f"one of {', '.join(METHODS)}",

@@ -14,6 +14,7 @@ from unweave.errors import LedgerError, ServiceError
 from unweave.serve import database
 from unweave.serve.database import entries
 from unweave.serve.ledger import Entry
+from unweave.serve.policy import Policy
 from unweave.serve.registry import find
 from unweave.serve.service import Service, now
 from unweave.serve.subjects import Asked, Resolved, resolve
@@ -27,6 +28,7 @@ __all__ = [
     "approve",
     "counts",
     "end",
+    "is_change",
     "listed",
     "move",
     "oldest",
@@ -94,7 +96,10 @@ def submit(
             known = None if key is None else _by_key(connection, key)
             if known is not None:
                 return _again(known, meant)
-            columns = json.loads(find(connection, model).columns)
+            row = find(connection, model)
+            columns = json.loads(row.columns)
+            if asked.altering is not None:
+                Policy.read(row.policy).for_changes()
             return _enter(
                 service,
                 connection,
@@ -138,6 +143,9 @@ def _enter(
 ) -> Answer:
     name = uuid4().hex
     body: dict[str, Any] = {"model": model, "counts": found.counts(), "gone": len(found.gone)}
+    what = {"counts": found.counts(), "gone": len(found.gone), "meant": meant}
+    if found.change is not None:
+        body["change"] = what["change"] = True
     sealed: dict[str, Any] = {}
     if not found.empty:
         sealed["key"] = service.ledger.new_subject_key(connection)
@@ -149,7 +157,7 @@ def _enter(
         "state": "done" if found.empty else "received",
         "received": signed.entry.sequence,
         "at": now(),
-        "what": canonical_json({"counts": found.counts(), "gone": len(found.gone), "meant": meant}),
+        "what": canonical_json(what),
         "token": token,
         "idempotency": key,
         "key": sealed.get("key"),
@@ -170,6 +178,11 @@ def one(connection: Connection, name: str) -> Row[Any]:
     if row is None:
         raise ServiceError(f"there is no request {name!r}", status=404)
     return row
+
+
+def is_change(row: Row[Any]) -> bool:
+    """Whether a request adds or corrects something; such a one is carried out by itself."""
+    return bool(json.loads(row.what).get("change"))
 
 
 def personal_of(service: Service, connection: Connection, row: Row[Any]) -> dict[str, Any] | None:

@@ -2,20 +2,22 @@
 
 import csv
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from unweave.errors import ServiceError
+from unweave.serve.altering import Altering, change_of, read_altering
 from unweave.serve.service import Service
 from unweave.serve.tables import subjects
 
-__all__ = ["Asked", "Resolved", "check_ids", "enrol", "mark_gone", "read_ids", "resolve"]
+__all__ = ["Asked", "Resolved", "check_ids", "check_new", "enrol", "enrol_new", "mark_gone", "read_ids", "resolve"]
 
-KEYS = ("subjects", "edges", "features", "labels", "note")
+KEYS = ("subjects", "edges", "features", "labels", "add", "correct", "note")
 LONGEST, MOST, NOTE = 255, 10_000, 2_000
 """Characters of an id, things that one request names, and characters of its note."""
 
@@ -33,6 +35,7 @@ class Asked:
         features: By id, ``"all"`` or names of columns.
         labels: Ids whose label may no longer be used.
         note: A remark; it is as personal as the ids.
+        altering: What is added and corrected beside; ``None`` for a request that only forgets.
     """
 
     subjects: tuple[str, ...] = ()
@@ -40,6 +43,7 @@ class Asked:
     features: Mapping[str, tuple[str, ...] | str] = field(default_factory=dict)
     labels: tuple[str, ...] = ()
     note: str | None = None
+    altering: Altering | None = None
 
     @classmethod
     def of(cls, document: Any) -> "Asked":
@@ -63,8 +67,10 @@ class Asked:
             features={_id(key, "features"): _columns(value) for key, value in features.items()},
             labels=_ids(document.get("labels"), "labels"),
             note=note or None,
+            altering=read_altering(document),
         )
         count = len(found.subjects) + len(found.edges) + len(found.features) + len(found.labels)
+        count += 0 if found.altering is None else found.altering.count
         if not 0 < count <= MOST:
             raise _wrong(f"it must name from 1 to {MOST} things; it names {count}")
         return found
@@ -77,13 +83,15 @@ class Asked:
             "features": {key: value if isinstance(value, str) else list(value) for key, value in self.features.items()},
             "labels": list(self.labels),
             "note": self.note,
+            **({} if self.altering is None else self.altering.document),
         }
 
     @property
     def ids(self) -> list[str]:
-        """Everyone it names, once."""
+        """Everyone it names who must be known, once."""
         ends = (end for pair in self.edges for end in pair)
-        return list(dict.fromkeys([*self.subjects, *ends, *self.features, *self.labels]))
+        more = () if self.altering is None else self.altering.known
+        return list(dict.fromkeys([*self.subjects, *ends, *self.features, *self.labels, *more]))
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,8 @@ class Resolved:
         features: Columns by node.
         labels: Nodes.
         gone: Ids that earlier requests took already.
+        change: All of it as the document of a change, where something is added or corrected.
+        altered: How much is.
     """
 
     nodes: tuple[int, ...]
@@ -103,14 +113,20 @@ class Resolved:
     features: Mapping[int, str | tuple[int, ...]]
     labels: tuple[int, ...]
     gone: tuple[str, ...]
+    change: Mapping[str, Any] | None = None
+    altered: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether nothing is left to do."""
-        return not (self.nodes or self.edges or self.features or self.labels)
+        return self.change is None and not (self.nodes or self.edges or self.features or self.labels)
 
     def content(self) -> dict[str, Any]:
-        """What :class:`unweave.Request` reads."""
+        """What :class:`unweave.Request` reads; what :func:`unweave.serve.altering.carried` does where it is more."""
+        return {"change": dict(self.change)} if self.change is not None else self.forgotten()
+
+    def forgotten(self) -> dict[str, Any]:
+        """What goes, as a request has it."""
         return {
             "nodes": list(self.nodes),
             "edges": [list(edge) for edge in self.edges],
@@ -121,7 +137,7 @@ class Resolved:
     def counts(self) -> dict[str, int]:
         """How much of each."""
         parts = {"subjects": self.nodes, "edges": self.edges, "features": self.features, "labels": self.labels}
-        return {name: len(part) for name, part in parts.items() if part}
+        return {name: len(part) for name, part in parts.items() if part} | dict(self.altered)
 
 
 def read_ids(path: str | Path) -> dict[str, int]:
@@ -198,7 +214,7 @@ def resolve(service: Service, connection: Connection, model: str, asked: Asked, 
         for one, other in asked.edges
         if one in here and other in here and not {here[one], here[other]} & going
     }
-    return Resolved(
+    found = Resolved(
         nodes=nodes,
         edges=tuple(sorted(edges)),
         features={
@@ -209,6 +225,32 @@ def resolve(service: Service, connection: Connection, model: str, asked: Asked, 
         labels=tuple(sorted({here[key] for key in asked.labels if key in here} - going)),
         gone=tuple(key for key in asked.ids if key not in here),
     )
+    if asked.altering is None:
+        return found
+    check_new(service, connection, model, asked.altering.new)
+    change = change_of(asked.altering, here, columns, found.forgotten(), secrets.token_hex(16))
+    altered = {} if change is None or not {"add", "correct"} & set(change) else asked.altering.counts()
+    return replace(found, change=change if altered else None, altered=altered)
+
+
+def check_new(service: Service, connection: Connection, model: str, ids: Sequence[str]) -> None:
+    """Refuse new subjects that are there already; who was deleted may come back, as somebody new.
+
+    Raises:
+        ServiceError: They are; all of them are told.
+    """
+    there = [key for key, node in _known(service, connection, model, ids).items() if node is not None]
+    if there:
+        raise ServiceError(
+            f"{len(there)} of {len(ids)} new ids are in the table of this model already", status=422, known=there
+        )
+
+
+def enrol_new(service: Service, connection: Connection, model: str, ids: Mapping[str, int]) -> None:
+    """Remember who came, also where somebody of the same id was deleted before."""
+    digests = [_digest(service, model, key) for key in ids]
+    connection.execute(delete(subjects).where(subjects.c.model == model, subjects.c.digest.in_(digests)))
+    enrol(service, connection, model, ids)
 
 
 def mark_gone(connection: Connection, model: str, nodes: Iterable[int]) -> None:

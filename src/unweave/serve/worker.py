@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, func, select, update
 
 from unweave._core.cost import find_device
+from unweave.changes import Change
 from unweave.errors import (
     ClassLossError,
     DataError,
@@ -25,10 +26,12 @@ from unweave.errors import (
     SolverError,
     UnweaveError,
 )
+from unweave.graph.alteration import alter
 from unweave.graph.index import is_undirected
 from unweave.request import Request
 from unweave.run.run import Run
 from unweave.serve import database, queue
+from unweave.serve.altering import carried
 from unweave.serve.finishing import Finishing
 from unweave.serve.hooks import announce
 from unweave.serve.leases import LEASE, holding, new_worker
@@ -45,7 +48,7 @@ from unweave.serve.registry import (
     write_version,
 )
 from unweave.serve.service import Service, now
-from unweave.serve.subjects import mark_gone
+from unweave.serve.subjects import check_new, enrol_new, mark_gone
 from unweave.serve.tables import models, requests, versions
 
 __all__ = ["Worker"]
@@ -145,7 +148,7 @@ class Worker:
                 body |= self._look(name, row) if policy.screen else {}
             except RequestError as error:
                 with database.writing(self.service.engine) as connection:
-                    queue.end(self.service, connection, row, str(error), "the worker")
+                    queue.end(self.service, connection, row, _why(row, error), "the worker")
                 continue
             with database.writing(self.service.engine) as connection:
                 queue.move(connection, row, "waiting" if body["flagged"] else "queued")
@@ -155,8 +158,12 @@ class Worker:
     def _look(self, name: str, row: Row[Any]) -> dict[str, Any]:
         """Screen what would be carried out; what cannot be screened waits for somebody to look at it."""
         run = self._run(name)[1]
+        asked = self._asked(row, run)
         try:
-            found = run.screen(self._asked(row, run))
+            if isinstance(asked, Change):
+                alter(run.data, asked)
+                return {"flagged": True, "statement": "data that is added or corrected cannot be screened: look at it"}
+            found = run.screen(asked)
         except EmptyRequestError:  # earlier requests took all of it
             return {"statement": "there is nothing left of it"}
         except (DataError, MethodError, SolverError) as error:
@@ -176,6 +183,7 @@ class Worker:
             lone = [row.alone or row.attempts >= ALONE for row in rows]
             if not rows or (len(rows) < policy.batch and not lone[0] and now() < rows[0].at + policy.within):
                 return []
+            lone = [one or queue.is_change(row) for one, row in zip(lone, rows, strict=True)]
             rows = rows[: max(1, min([*lone, True].index(True), policy.batch))]
             for row in rows:
                 pause = 0.0 if row.attempts < ALONE else now() + min(SOON, 2.0 ** (row.attempts - ALONE))
@@ -199,7 +207,7 @@ class Worker:
                         values = {"alone": True, "attempts": 0, "batch": None}
                         connection.execute(update(requests).where(requests.c.id == row.id).values(**values))
                     elif refused:
-                        queue.end(self.service, connection, row, str(error), "the worker")
+                        queue.end(self.service, connection, row, _why(row, error), "the worker")
                     else:
                         self._set_aside(connection, row, str(error))
         except Exception as error:  # of the machine: memory, disk, a bug; others must not wait for it
@@ -227,9 +235,10 @@ class Worker:
     def _carry_out(self, name: str, policy: Policy, rows: Sequence[Row[Any]]) -> None:
         model, before = self._run(name)
         asked = [self._asked(row, before) for row in rows]
-        after = before.forget(asked, policy.method, batch=True, strict=True, **policy.how())
+        after = _after(before, asked, policy)
         new = after.receipts[len(before.receipts) :]
-        last = next(receipt for receipt in reversed(new) if receipt.kind == "request")
+        last = next(receipt for receipt in reversed(new) if receipt.kind in ("request", "change"))
+        newcomers = self._newcomers(name, rows, before)
         number = self._next(name)
         facts = {
             "f1": after.metrics.get("test_f1"),
@@ -253,18 +262,37 @@ class Worker:
                 queue.move(connection, row, "applied", version=number, batch=None, reason=None, not_before=0.0)
                 body = {"model": name, "version": number, "weights": made.weights, "receipts": receipts}
                 self.service.tell(connection, row.id, "request applied", body | {"grade": last.grade})
-            mark_gone(connection, name, {node for request in asked for node in request.nodes})
+            forgets = [each.forget if isinstance(each, Change) else each for each in asked]
+            mark_gone(connection, name, {node for request in forgets if request is not None for node in request.nodes})
+            enrol_new(self.service, connection, name, newcomers)
             announce(connection, name, number, made.weights)
 
     def _next(self, name: str) -> int:
         with database.reading(self.service.engine) as connection:
             return int(connection.scalar(select(func.max(versions.c.number)).where(versions.c.model == name))) + 1
 
-    def _asked(self, row: Row[Any], run: Run) -> Request:
+    def _personal(self, row: Row[Any]) -> dict[str, Any]:
         with database.reading(self.service.engine) as connection:
             found = queue.personal_of(self.service, connection, row)
         if found is None:
             raise ServiceError(f"what request {row.id} asks for is gone")
+        return found
+
+    def _newcomers(self, name: str, rows: Sequence[Row[Any]], run: Run) -> dict[str, int]:
+        """Who comes with a change, and which node each is; refused where somebody else brought them meanwhile."""
+        changes = [row for row in rows if queue.is_change(row)]
+        ids = [node["id"] for row in changes for node in self._personal(row)["asked"].get("add", {}).get("nodes", ())]
+        with database.reading(self.service.engine) as connection:
+            try:
+                check_new(self.service, connection, name, ids)
+            except ServiceError as error:
+                raise RequestError("somebody new in it came with another request meanwhile") from error
+        return {key: int(run.data.num_nodes) + place for place, key in enumerate(ids)}
+
+    def _asked(self, row: Row[Any], run: Run) -> Request | Change:
+        found = self._personal(row)
+        if queue.is_change(row):
+            return carried(found["content"]["change"], int(run.data.num_nodes))
         return Request.merged([Request.from_dict(found["content"])], undirected=is_undirected(run.data))
 
     def _run(self, name: str, number: int | None = None) -> tuple[Row[Any], Run]:
@@ -277,6 +305,24 @@ class Worker:
             self._open = None
             self._open = (key, open_version(self.service, model, version).to(self.device))
         return model, self._open[1]
+
+
+def _after(before: Run, asked: Sequence[Request | Change], policy: Policy) -> Run:
+    """The run after a batch of requests, or after one change."""
+    if isinstance(asked[0], Change):
+        return before.update(asked[0], policy.for_changes(), strict=True, purge=policy.purge)
+    requests = [each for each in asked if isinstance(each, Request)]
+    return before.forget(requests, policy.method, batch=True, strict=True, **policy.how())
+
+
+def _why(row: Row[Any], error: UnweaveError) -> str:
+    """Why a request is refused. The ledger keeps it for good, so that it has no value of a change in it."""
+    if not queue.is_change(row):
+        return str(error)
+    return (
+        "it does not fit the graph: an edge that is there already or is not there, a class or a weight that there is "
+        "not, a row of another width, or somebody who came or went meanwhile; nothing was changed"
+    )
 
 
 def _of(name: str, state: str) -> Select[Any]:

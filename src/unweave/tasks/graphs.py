@@ -10,10 +10,13 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
 from unweave._core.words import listed
+from unweave.changes import Change
 from unweave.errors import DataError, ModelError, RequestError
 from unweave.request import Request
 from unweave.tasks.calling import Offer, called, rows_of, takes
 from unweave.tasks.collection import CARRIED, flat
+from unweave.tasks.growth import Growth
+from unweave.tasks.more_graphs import as_document, graph_growth
 from unweave.tasks.naming import check_columns, check_given, numbers, tuples, within
 from unweave.tasks.task import Task
 
@@ -130,6 +133,53 @@ class Graphs(Task):
             edges=list(zip(sources, targets, strict=True)),
             features=dict(zip(self._nodes(rows, "features"), columns, strict=True)),
             labels=self._graphs(labels, "labels"),
+            id=id,
+            note=note,
+        )
+
+    def growth(self, change: Change) -> Growth:
+        """New graphs, and edges within those that are there."""
+        return graph_growth(self, change, (NODE, GRAPH), (MESSAGE, MEMBER))
+
+    def change(
+        self,
+        graphs: Iterable[Data] = (),
+        edges: Iterable[Sequence[Any]] = (),
+        features: Mapping[tuple[int, int], Any] | None = None,
+        labels: Mapping[int, Any] | None = None,
+        edge_weights: Iterable[Sequence[Any]] = (),
+        *,
+        forget: Request | None = None,
+        id: str | None = None,
+        note: str | None = None,
+    ) -> Change:
+        """A change in the numbering of the data set; new graphs get the numbers after its last.
+
+        Args:
+            graphs: New graphs, as :meth:`of` takes them, to train on.
+            edges: New edges (graph, u, v) within graphs that are there, with a weight where edges have one.
+            features: Corrected features: (graph, node) → its whole row, or columns with their values.
+            labels: Corrected labels, by graph.
+            edge_weights: Corrected weights (graph, u, v, weight).
+            forget: What goes, as :meth:`request` makes it.
+            id: Your own name for the change.
+            note: A remark.
+        """
+        check_given({"features": features}, {"features": "{(3, 5): {0: 1.5}}"})
+        check_given({"labels": labels}, {"labels": "{3: 1}"})
+        rows, known = dict(features or {}), dict(labels or {})
+
+        def within_one(some: Iterable[Sequence[Any]], what: str) -> list[list[Any]]:
+            return [[*self._nodes([(e[0], e[1]), (e[0], e[2])], what), *e[3:]] for e in map(tuple, some)]
+
+        return Change(
+            add={"graphs": [as_document(one, k) for k, one in enumerate(graphs)], "edges": within_one(edges, "edges")},
+            correct={
+                "features": dict(zip(self._nodes(list(rows), "features"), rows.values(), strict=True)),
+                "labels": dict(zip(self._graphs(list(known), "labels"), known.values(), strict=True)),
+                "edge_weights": within_one(edge_weights, "edge_weights"),
+            },
+            forget=forget,
             id=id,
             note=note,
         )

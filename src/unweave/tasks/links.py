@@ -10,9 +10,13 @@ from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
 from unweave._core.words import listed
+from unweave.changes import Change
 from unweave.errors import DataError, ModelError, RequestError
 from unweave.request import Request
-from unweave.tasks.building import apart, assemble
+from unweave.tasks.building import apart, assemble, goes_both_ways, refuse_unfit
+from unweave.tasks.growth import Growth
+from unweave.tasks.more_pairs import pair_growth
+from unweave.tasks.naming import check_given, numbers, tuples, within
 from unweave.tasks.pairs import MESSAGE, Layout, layout
 from unweave.tasks.ranking import auc, hits_at
 from unweave.tasks.task import Task
@@ -71,7 +75,7 @@ class Links(Task):
                 raise DataError(f"{name} must be a share of the edges below 1 (both together), got {share}")
         source, target = data.edge_index
         size = data.x.size(0)
-        directed = not _goes_both_ways(data)
+        directed = not goes_both_ways(data)
         pairs = data.edge_index.t() if directed else data.edge_index.t()[source <= target]
         pairs = torch.unique(pairs[pairs[:, 0] != pairs[:, 1]], dim=0).cpu()
         parts = apart(pairs, val, test, seed)
@@ -168,6 +172,18 @@ class Links(Task):
         nodes = {*request.nodes, *at.examples[gone].tolist()}
         return Request(nodes, edges, request.features, request.labels, id=request.id, note=request.note)
 
+    def growth(self, change: Change) -> Growth:
+        """New nodes and pairs, each with its messages, its example and what is drawn for it."""
+        return pair_growth(self, change, self.own_pairs(), featured=True, between=False)
+
+    def own_pairs(self) -> Tensor:
+        """Ids of the two nodes of every pair that is true, held-out ones too, ``[n, 2]``."""
+        at = self.layout
+        ends = torch.stack([at.head, self.true_tails()])
+        own = (ends >= 0).all(dim=0)
+        own &= (self.y[at.examples] > 0) if self.spec["binary"] else own
+        return at.real[ends[:, own]].t()
+
     def _backwards(self, pairs: Tensor, size: int) -> list[Tensor]:
         return [] if self.spec["directed"] else [_keys(pairs[:, 1], pairs[:, 0], size)]
 
@@ -231,8 +247,62 @@ class Links(Task):
         id: str | None = None,
         note: str | None = None,
     ) -> Request:
-        """What to forget, by the ids of the graph that the examples were made of."""
-        return Request(nodes, pairs, features or {}, id=id, note=note)
+        """What to forget, by the ids of the graph that the examples were made of; new nodes go on from there."""
+        check_given({"features": features}, {"features": "{7: 'all'}"})
+        named, ends = numbers(nodes, "nodes"), tuples(pairs, 2, "pairs", "(u, v)")
+        rows = numbers((features or {}).keys(), "features")
+        return Request(
+            self._plain(named, "nodes"),
+            zip(*(self._plain([pair[k] for pair in ends], "pairs") for k in range(2)), strict=True),
+            dict(zip(self._plain(rows, "features"), (features or {}).values(), strict=True)),
+            id=id,
+            note=note,
+        )
+
+    def change(
+        self,
+        nodes: Iterable[Any] = (),
+        pairs: Iterable[Sequence[Any]] = (),
+        *,
+        features: Mapping[int, Any] | None = None,
+        edge_weights: Iterable[Sequence[Any]] = (),
+        forget: Request | None = None,
+        id: str | None = None,
+        note: str | None = None,
+    ) -> Change:
+        """What to change, by the ids of the graph that the examples were made of.
+
+        Args:
+            nodes: Rows of features of new nodes; the first gets the id after the last, the next the one after.
+            pairs: New edges (u, v), to train with; with a weight where edges have one.
+            features: Corrected features: node → its whole row, or columns with their values.
+            edge_weights: Corrected weights (u, v, weight) of edges that are trained on.
+            forget: What goes, as :meth:`request` makes it.
+            id: Your own name for the change.
+            note: A remark.
+        """
+        rows = list(nodes)
+
+        def named(some: Iterable[Sequence[Any]], what: str) -> list[list[Any]]:
+            return [[*self._plain(edge[:2], what, len(rows)), *edge[2:]] for edge in some]
+
+        given = dict(features or {})
+        return Change(
+            add={"nodes": [{"features": row} for row in rows], "edges": named(pairs, "pairs")},
+            correct={
+                "features": dict(zip(self._plain(given, "features"), given.values(), strict=True)),
+                "edge_weights": named(edge_weights, "edge_weights"),
+            },
+            forget=forget,
+            id=id,
+            note=note,
+        )
+
+    def _plain(self, some: Iterable[int], what: str, new: int = 0) -> list[int]:
+        """Numbers of nodes as ids of the plain graph, where new ones come after all that is there."""
+        real, size, some = self.layout.real, self.node_type.numel(), list(some)
+        within(some, real.numel() + new, f"{what}: node")
+        return [int(real[n]) if n < real.numel() else size + n - real.numel() for n in some]
 
     @property
     def names(self) -> Sequence[str]:
@@ -263,13 +333,6 @@ def _rows(ids: Tensor, values: Tensor) -> Tensor:
     return values.index_select(0, ids)
 
 
-def _goes_both_ways(data: Data) -> bool:
-    """Whether every edge has its reverse."""
-    size, (source, target) = data.x.size(0), data.edge_index
-    there, back = (torch.unique(_keys(*ends, size)) for ends in ((source, target), (target, source)))
-    return torch.equal(there, back)
-
-
 def _mask(ids: Iterable[int], size: int, device: torch.device) -> Tensor:
     mask = torch.zeros(size, dtype=torch.bool, device=device)
     mask[torch.tensor(list(ids), dtype=torch.long, device=device)] = True
@@ -284,24 +347,3 @@ def _mask_of(numbers: Tensor, like: Tensor) -> Tensor:
 
 def _keys(one: Tensor, other: Tensor, size: int) -> Tensor:
     return one * size + other
-
-
-def refuse_unfit(data: Data) -> None:
-    """A graph of which pairs can be made examples."""
-    if not isinstance(data, Data) or isinstance(data, Task):
-        raise DataError(f"links are made of a plain torch_geometric.data.Data, got {type(data).__name__}")
-    if not isinstance(data.get("x"), Tensor) or not isinstance(data.get("edge_index"), Tensor):
-        raise DataError("the graph needs x and edge_index to predict links")
-    if data.x.dim() != 2 or not data.x.is_floating_point():
-        raise DataError(
-            f"x must be a floating-point matrix [nodes, features], got {data.x.dtype} {tuple(data.x.shape)}"
-        )
-    index, size = data.edge_index, data.x.size(0)
-    if index.dtype != torch.long or index.dim() != 2 or index.size(0) != 2:
-        raise DataError(f"edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
-    if not index.numel():
-        raise DataError("the graph has no edges, so there are no links to learn")
-    if not 0 <= int(index.min()) <= int(index.max()) < size:
-        raise DataError(f"edge_index names nodes outside 0 … {size - 1}")
-    if data.get("edge_attr") is not None:
-        raise DataError("edges with edge_attr cannot be made examples, as pairs that are drawn have none; delete it")

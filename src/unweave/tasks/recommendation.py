@@ -7,10 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unweave.changes import Change
 from unweave.errors import DataError, RequestError
 from unweave.request import Request
 from unweave.tasks.building import apart, assemble
+from unweave.tasks.growth import Growth
 from unweave.tasks.links import Links
+from unweave.tasks.more_pairs import pair_growth
 from unweave.tasks.naming import numbers, tuples, within
 from unweave.tasks.ranking import ndcg_at, recall_at
 
@@ -94,6 +97,16 @@ class Recommendation(Links):
             )
         return super().complete(request)
 
+    def growth(self, change: Change) -> Growth:
+        """New users, items and interactions, each with its example and the items drawn for it."""
+        present = self.x.flatten(1).any(dim=1)
+        named = [end for edge in change.add.edges for end in edge[:2] if end < present.numel()]
+        named += [end for node in change.add.nodes for end, _ in node.edges if end < present.numel()]
+        gone = [end for end in named if not present[end] and int(self.node_type[end]) <= ITEM]
+        if gone:
+            raise RequestError(f"add.edges: {gone[0]}: deleted, and a number is never used again; add it as a new one")
+        return pair_growth(self, change, self.own_pairs(), featured=False, between=True)
+
     @property
     def num_node_features(self) -> int:
         """Users and items: who has no features is known by its number, and a table has a row for each."""
@@ -127,6 +140,44 @@ class Recommendation(Links):
         return Request(
             [*_named(users, own, "user"), *_named(items, other, "item")],
             zip(_named([u for u, _ in pairs], own, "user"), _named([i for _, i in pairs], other, "item"), strict=True),
+            id=id,
+            note=note,
+        )
+
+    def change(  # type: ignore[override]
+        self,
+        users: int = 0,
+        items: int = 0,
+        interactions: Iterable[tuple[int, int]] = (),
+        *,
+        forget: Request | None = None,
+        id: str | None = None,
+        note: str | None = None,
+    ) -> Change:
+        """What to change, by the numbers of users and items.
+
+        Args:
+            users: How many new users there are; the first gets the number after the last, the next the one after.
+            items: How many new items, likewise.
+            interactions: New pairs (user, item), to train with, among old and new ones.
+            forget: What goes, as :meth:`request` makes it.
+            id: Your own name for the change.
+            note: A remark.
+        """
+        size, kinds = self.node_type.numel(), ("user", "item")
+        new = [_more(count, f"{kind}s") for count, kind in zip((users, items), kinds, strict=True)]
+        own = {
+            kind: torch.cat([self.nodes_of(kind).cpu(), torch.arange(first, first + count)])
+            for kind, first, count in zip(kinds, (size, size + new[0]), new, strict=True)
+        }
+        pairs = tuples(interactions, 2, "interactions", "(user, item)")
+        ends = [_named([pair[k] for pair in pairs], own[kind], kind) for k, kind in enumerate(kinds)]
+        return Change(
+            add={
+                "nodes": [{"type": kind} for kind, count in zip(kinds, new, strict=True) for _ in range(count)],
+                "edges": list(zip(*ends, strict=True)),
+            },
+            forget=forget,
             id=id,
             note=note,
         )
@@ -216,6 +267,12 @@ def _count(given: int | None, used: Tensor, name: str) -> int:
     if given is not None and given < least:
         raise DataError(f"{name}={given}, but number {least - 1} occurs; there are at least {least}")
     return least if given is None else int(given)
+
+
+def _more(count: Any, what: str) -> int:
+    if type(count) is not int or count < 0:
+        raise RequestError(f"{what}: say how many new ones there are, a whole number from 0 on; got {count!r}")
+    return count
 
 
 def _named(some: Iterable[int], ids: Tensor, kind: str) -> list[int]:

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave.changes import Change
+from unweave.errors import RequestError
 from unweave.request import Request
+from unweave.tasks.growth import Growth
 
 __all__ = ["Task"]
 
@@ -39,6 +42,14 @@ class Task(Data):  # type: ignore[misc]
             RequestError: It names what has no meaning by itself.
         """
         return request
+
+    def growth(self, change: Change) -> Growth:
+        """What a change adds to the plain graph, with all that goes along, such as the example of an interaction.
+
+        Raises:
+            RequestError: It adds or corrects what there is not in such a graph.
+        """
+        raise RequestError(f"nothing can be added to a {type(self).__name__}, or corrected in it; train anew")
 
     def own_edges(self) -> Tensor | None:
         """Mask of the stored edges that are the user's; ``None`` where all are."""

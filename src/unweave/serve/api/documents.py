@@ -60,8 +60,42 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
+Value = Annotated[float, Field(allow_inf_nan=False)]
+Row = Annotated[list[Value], Field(min_length=1, max_length=100_000)]
+Columns = Annotated[dict[Id, Value], Field(min_length=1, max_length=100_000)]
+Label = Annotated[int, Field(ge=0, le=LARGEST)] | Value | Row
+Pair = Annotated[list[Id | Value], Field(min_length=2, max_length=3)]
+
+
+class Newcomer(_Body):
+    """Somebody new, with features as a row or by column, and neighbours by their ids."""
+
+    id: Id
+    features: Row | Columns
+    label: Label | None = None
+    mask: Literal["train", "val", "test"] | None = None
+    edges: Annotated[
+        list[Id | Annotated[list[Id | Value], Field(min_length=2, max_length=2)]], Field(max_length=10_000)
+    ] = []
+
+
+class Adding(_Body):
+    """What comes."""
+
+    nodes: Annotated[list[Newcomer], Field(max_length=10_000)] = []
+    edges: Annotated[list[Pair], Field(max_length=10_000)] = []
+
+
+class Correcting(_Body):
+    """What is put right."""
+
+    features: Annotated[dict[Id, Row | Columns], Field(max_length=10_000)] = {}
+    labels: Annotated[dict[Id, Label], Field(max_length=10_000)] = {}
+    edge_weights: Annotated[list[Pair], Field(max_length=10_000)] = []
+
+
 class Asking(_Body):
-    """What is to be forgotten, by the owner's ids."""
+    """What is to be forgotten, added and corrected, by the owner's ids."""
 
     subjects: Annotated[list[Id], Field(max_length=10_000)] = []
     edges: Annotated[list[Annotated[list[Id], Field(min_length=2, max_length=2)]], Field(max_length=10_000)] = []
@@ -70,6 +104,8 @@ class Asking(_Body):
         Field(max_length=10_000),
     ] = {}
     labels: Annotated[list[Id], Field(max_length=10_000)] = []
+    add: Adding | None = None
+    correct: Correcting | None = None
     note: Text | None = None
 
 

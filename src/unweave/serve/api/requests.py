@@ -40,7 +40,7 @@ def submit_request(
 ) -> Submitted:
     """Take a request: it is in the ledger when this is answered, and carried out later (202), or was already (200)."""
     reach(bearer, model)
-    document = {name: value for name, value in body.model_dump().items() if value}
+    document = {name: value for name, value in body.model_dump(exclude_none=True).items() if value}
     answer = queue.submit(service, model, document, token=bearer.id, idempotency=key)
     response.headers["Location"] = f"{V1}/requests/{answer.row.id}"
     response.status_code = 202 if answer.new and answer.row.state not in ENDED else 200

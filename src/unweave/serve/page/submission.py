@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from unweave.serve.page.session import Visit
 
 __all__ = ["Submission", "read_document"]
 
-TYPED = ("model", "subjects", "edges", "features", "labels", "note")
+TYPED = ("model", "subjects", "edges", "features", "labels", "right_features", "right_labels", "note")
 SHOWN = 50
 """Ids that are told one by one."""
 
@@ -81,8 +82,8 @@ def _fields(
     """The fields to look at, and what their labels say."""
     if error is None:
         return {}
-    found = [name for name in ("subjects", "edges", "features", "labels") if any(key in typed[name] for key in unknown)]
-    found += ["features"] if any(columns) else []
+    found = [name for name in TYPED[1:-1] if any(key in typed[name] for key in unknown)]
+    found += [n for n in ("features", "right_features") if any(column in typed[n] for column in columns)]
     found += [name for name in [error.details.get("field")] if name]
     return {name: LABELS[name] for name in dict.fromkeys(found)}
 
@@ -93,6 +94,8 @@ LABELS = {
     "edges": "Connections between two of them",
     "features": "Features of some of them",
     "labels": "Labels of some of them",
+    "right_features": "Features that are wrong",
+    "right_labels": "Labels that are wrong",
 }
 
 
@@ -102,11 +105,16 @@ def read_document(typed: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ServiceError: A line is not as it has to be; its field is told.
     """
+    right = {
+        "features": {key: dict(values) for key, values in _right(typed.get("right_features", ""), "right_features")},
+        "labels": {key: values[0][1] for key, values in _right(typed.get("right_labels", ""), "right_labels")},
+    }
     return {
         "subjects": _lines(typed["subjects"]),
         "edges": [_edge(line) for line in _lines(typed["edges"])],
         "features": _features(typed["features"]),
         "labels": _lines(typed["labels"]),
+        **({"correct": right} if any(right.values()) else {}),
         "note": typed["note"].strip() or None,
     }
 
@@ -135,6 +143,45 @@ def _features(text: str) -> dict[str, Any]:
             )
         found[key.strip()] = "all" if names == ["all"] else names
     return found
+
+
+def _right(text: str, field: str) -> list[tuple[str, list[tuple[str, float]]]]:
+    """What is right, by id: values by column, or for a label one number."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for line in _lines(text):
+        key, _, said = line.rpartition(": ") if ": " in line else line.rpartition(":")
+        parts = [part.rpartition("=") for part in _parts(said) if part]
+        values = [(name.strip(), _number(value)) for name, _, value in parts]
+        numbers = [value for _, value in values if value is not None]
+        whole = field == "right_features" or (len(values) == 1 and not values[0][0])
+        named = all(name for name, _ in values) or field == "right_labels"
+        if (
+            not key.strip()
+            or key.strip() in found
+            or not numbers
+            or len(numbers) < len(values)
+            or not (whole and named)
+        ):
+            form = "columns with their values" if field == "right_features" else "the number of a class"
+            raise ServiceError(
+                f"what is right is an id that no other line has, a colon, and {form}; got {line!r}",
+                status=422,
+                field=field,
+            )
+        found[key.strip()] = [(name, value) for name, value in values if value is not None]
+    return list(found.items())
+
+
+def _number(text: str) -> float | None:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _parts(line: str) -> list[str]:

@@ -68,6 +68,11 @@ def named(counts: Mapping[str, int], gone: int = 0) -> str:
         (counts.get("edges", 0), "{}", "edge"),
         (counts.get("features", 0), "features of {}", "subject"),
         (counts.get("labels", 0), "{}", "label"),
+        (counts.get("add_nodes", 0), "{} to add", "subject"),
+        (counts.get("add_edges", 0), "{} to add", "edge"),
+        (counts.get("correct_features", 0), "features of {} to correct", "subject"),
+        (counts.get("correct_labels", 0), "{} to correct", "label"),
+        (counts.get("correct_edge_weights", 0), "{} to correct", "edge weight"),
     ]
     text = ", ".join(form.format(amount(count, noun)) for count, form, noun in parts if count)
     earlier = f"{amount(gone, 'id')} had been taken by earlier requests already" if gone else ""
