@@ -4,13 +4,8 @@ A :class:`Request` knows nothing of a graph. Whether its nodes and edges exist i
 is applied, in :mod:`unweave.graph.removal`.
 """
 
-import csv
-import io
-import json
 import operator
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -22,7 +17,8 @@ import torch
 from torch import Tensor
 
 from unweave._core.document import canonical_json, document_digest
-from unweave._core.words import listed, shown
+from unweave._core.reading import WHOLE, by_line, one_of, parsed, refuse_invalid, refuse_twice, table, whole_number
+from unweave._core.words import shown
 from unweave.errors import EmptyRequestError, RequestError
 
 __all__ = ["ALL", "KINDS", "Columns", "Lines", "Request"]
@@ -33,9 +29,6 @@ WORDS = {"id": 200, "note": 2_000}
 """What a request may say of itself, and how many characters that may take."""
 Columns = Literal["all"] | tuple[int, ...]
 CSV_KINDS = ("node", "edge", "feature", "label")
-WHOLE = r"-?[0-9]{1,18}"
-TOLD = 20
-"""How many bad lines an error explains; of the rest it gives the numbers."""
 
 
 @dataclass(frozen=True, init=False)
@@ -88,7 +81,7 @@ class Request:
             )
         rows = [_integer(key, "features") for key in features]
         for kind, entries in (("nodes", members), ("edges", pairs), ("features", rows), ("labels", unlabelled)):
-            _refuse_duplicates(kind, entries)
+            refuse_twice(kind, entries)
         columns = {node: _columns(node, chosen) for node, chosen in zip(rows, features.values(), strict=True)}
         if not (members or pairs or columns or unlabelled):
             raise EmptyRequestError("the request is empty; name nodes, edges, features or labels to forget")
@@ -152,18 +145,14 @@ class Request:
         features = document.get("features", {})
         if isinstance(features, Mapping):
             nodes = [_node_key(key) for key in features]
-            _refuse_duplicates("features", nodes)
+            refuse_twice("features", nodes)
             features = dict(zip(nodes, features.values(), strict=True))
         return cls(**{**document, "features": features})
 
     @classmethod
     def from_json(cls, text: str) -> "Request":
         """Read JSON text, e.g. ``{"nodes": [3], "edges": [[0, 1]], "features": {"7": "all"}}``."""
-        try:
-            document = json.loads(text, object_pairs_hook=_object_without_duplicates)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"the request is not valid JSON: {error}") from None
-        return cls.from_dict(document)
+        return cls.from_dict(parsed(text, "request"))
 
     @classmethod
     def from_csv(cls, text: str) -> "Request":
@@ -177,19 +166,23 @@ class Request:
         edges: list[tuple[int, int]] = []
         labels: list[int] = []
         features: dict[int, Any] = {}
-        for number, kind, ident, value in _rows(text):
+        for number, kind, node, value in table(text, CSV_KINDS):
+            if (kind in ("edge", "feature")) == (value == ""):
+                wants = "leaves the value empty" if value else "needs a value"
+                raise RequestError(f"line {number}: a {kind} {wants}")
+            ident = whole_number(node, number)
             if kind == "node":
                 nodes.append(ident)
             elif kind == "label":
                 labels.append(ident)
             elif kind == "edge":
-                edges.append((ident, _number(value, number)))
+                edges.append((ident, whole_number(value, number)))
             elif ident in features and ALL in (value, features[ident]):
                 raise RequestError(f"line {number}: features of node {ident} are named twice")
             elif value == ALL:
                 features[ident] = ALL
             else:
-                features.setdefault(ident, []).append(_number(value, number))
+                features.setdefault(ident, []).append(whole_number(value, number))
         return cls(nodes=nodes, edges=edges, features=features, labels=labels)
 
     @classmethod
@@ -225,29 +218,12 @@ class Request:
     @classmethod
     def read_lines(cls, path: str | Path) -> "Lines":
         """Read a file as :meth:`read_all` does, and put the lines that are no requests aside."""
-        path = Path(path)
-        if path.suffix.lower() != ".jsonl":
-            return Lines(path, {1: cls.read(path)}, {})
-        requests: dict[int, Request] = {}
-        invalid: dict[int, RequestError] = {}
-        # Lines end with a newline and with nothing else that Unicode knows: any of that may stand in a text.
-        for number, line in enumerate(_read(path).split("\n"), start=1):
-            try:
-                requests |= {number: cls.from_json(line)} if line.strip() else {}
-            except RequestError as error:
-                invalid[number] = error
-        if not requests and not invalid:
-            raise EmptyRequestError(f"{path} holds no request; write one a line")
-        return Lines(path, requests, invalid)
+        return Lines(Path(path), *by_line(path, cls.read, cls.from_json, "request"))
 
     @classmethod
     def read(cls, path: str | Path) -> "Request":
         """Read a ``.json`` or ``.csv`` file."""
-        path = Path(path)
-        readers = {".json": cls.from_json, ".csv": cls.from_csv}
-        if path.suffix.lower() not in readers:
-            raise RequestError(f"{path} must end in .json or .csv (.jsonl for several, one a line)")
-        return readers[path.suffix.lower()](_read(path))
+        return one_of(path, {".json": cls.from_json, ".csv": cls.from_csv}, "request")
 
 
 @dataclass(frozen=True)
@@ -266,50 +242,8 @@ class Lines:
 
     def all_valid(self) -> list[Request]:
         """The requests, where every line is one."""
-        if self.invalid:
-            told = [f"line {number}: {error}" for number, error in self.invalid.items()]
-            if len(told) > TOLD:
-                told[TOLD:] = ["and lines " + ", ".join(map(str, [*self.invalid][TOLD:]))]
-            count = "a line is" if len(self.invalid) == 1 else f"{len(self.invalid)} lines are"
-            raise RequestError(f"{self.path}: {count} no request, nothing was carried out:\n  " + "\n  ".join(told))
+        refuse_invalid(self.path, self.invalid, "request")
         return list(self.requests.values())
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read requests from {path}: {error}") from None
-
-
-def _rows(text: str) -> Iterator[tuple[int, str, int, str]]:
-    """Line, kind, node and value of each row of a CSV request that is whole."""
-    reader = csv.DictReader(io.StringIO(text))
-    try:
-        names = reader.fieldnames or []
-        if [name.strip() for name in names] != ["kind", "node", "value"]:
-            raise RequestError(f"the first line must be 'kind,node,value', got {shown(names)}")
-        if not text.endswith(("\n", "\r")):
-            raise RequestError("the last line has no newline, so it may have been cut; end a whole text with one")
-        ended = False
-        for count, row in enumerate(reader):
-            number = reader.line_num
-            kind, node, value = ((row[name] or "").strip() for name in names)
-            if kind not in (*CSV_KINDS, "end") or ended:
-                what = "a row after the end" if ended else f"unknown kind {shown(kind)}"
-                raise RequestError(f"line {number}: {what}; use {', '.join(CSV_KINDS)}, and end for the last row")
-            if None in row:
-                raise RequestError(f"line {number}: more than the three columns kind, node and value")
-            if (kind in ("edge", "feature")) == (value == ""):
-                wants = "leaves the value empty" if value else "needs a value"
-                raise RequestError(f"line {number}: a {kind} {wants}")
-            ended = kind == "end"
-            if not ended:
-                yield number, kind, _number(node, number), value
-            elif _number(node, number) != count:
-                raise RequestError(f"line {number}: there should be {node} rows before the end, there are {count}")
-    except csv.Error as error:
-        raise RequestError(f"line {reader.line_num + 1}: not valid CSV: {error}") from None
 
 
 def _words(name: str, said: Any) -> str | None:
@@ -370,30 +304,13 @@ def _columns(node: int, columns: Any) -> Columns:
     numbers = [_integer(c, kind) for c in _items(columns, kind)]
     if not numbers:
         raise RequestError(f"features: no column is named for node {node}; use 'all' for the whole row")
-    _refuse_duplicates(kind, numbers)
+    refuse_twice(kind, numbers)
     return tuple(sorted(numbers))
 
 
-def _refuse_duplicates(kind: str, entries: Iterable[Any]) -> None:
-    repeated = sorted(entry for entry, count in Counter(entries).items() if count > 1)
-    if repeated:
-        raise RequestError(f"{kind}: named more than once: {listed(repeated)}; name each entry once")
-
-
 def _node_key(key: Any) -> int:
-    if isinstance(key, str) and re.fullmatch(WHOLE, key):
+    if isinstance(key, str) and WHOLE.fullmatch(key):
         return int(key)
     if isinstance(key, str):
         raise RequestError(f"features: {shown(key)} is not a node id")
     return _integer(key, "features")
-
-
-def _number(text: str, line: int) -> int:
-    if not re.fullmatch(WHOLE, text):
-        raise RequestError(f"line {line}: {shown(text)} is not a whole number")
-    return int(text)
-
-
-def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    _refuse_duplicates("request", [key for key, _ in pairs])
-    return dict(pairs)

@@ -237,7 +237,7 @@ def _carried_out(
     }
     aged = None
     if isinstance(ready, Prepared):
-        ready = ready.enlarged(problem.places, problem.theta.numel())
+        ready = ready.enlarged(problem.places, own)
         aged = _aged(ready.moved(digest_after, point.value, point.gradient()), problem)
     parts = {
         "model": duplicate(new) if with_history(new) else new,

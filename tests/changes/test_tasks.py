@@ -15,6 +15,7 @@ from tests.tasks.literature import IN, WRITES, heterogeneous, literature
 from tests.tasks.pairs import ITEMS, USERS, graph, interactions, recommender
 from tests.tasks.test_graphs import rings_and_stars
 from unweave._core.tuning import tuned
+from unweave.datasets.own import read_graph
 from unweave.graph.alteration import alter
 from unweave.methods.growing import grown_model, new_rows
 from unweave.objective.checks import rounding
@@ -73,6 +74,11 @@ def test_a_recommender_follows_new_users_items_and_interactions(run: uw.Run, tmp
     after.save(tmp_path / "run")
     opened = uw.Run.open(tmp_path / "run", data=after.data)
     assert torch.equal(flatten(opened.model), flatten(after.model))
+    again = opened.update(opened.data.change(users=1, interactions=[(62, 4), (62, 40)]))
+    assert again.prepared is not None
+    assert again.prepared.serves(again.model, again.data, 3e-3, again.loss, again.forward)
+    deferred = opened.forget(opened.data.request(interactions=[(61, 9)]), defer=True)
+    assert deferred.verify().pending == 0 < deferred.pending
     later = opened.forget(opened.data.request(users=[60], interactions=[(61, 5)]))
     assert not bool(later.model.table.weight[100].any())
     later.verify()
@@ -304,7 +310,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("graphs", lambda d: d.change(graphs=[ring(width=2)]), "3 features a node"),
     ("graphs", lambda d: d.change(graphs=[ring(label=7)]), "classes 0 … 1"),
     ("graphs", lambda d: d.change(labels={99: 1}), "not there"),
-    ("graphs", lambda d: uw.Change(correct={"labels": {0: 1}}), "whole graphs have labels"),
+    ("graphs", lambda d: uw.Change(correct={"labels": {0: 1}}), "whole graphs that are there have labels"),
     ("graphs", lambda d: uw.Change(add={"nodes": [{"features": [0.0] * 3}]}), "add a whole one"),
     ("graphs", lambda d: uw.Change(add={"edges": [[0, d.num_nodes - 7]]}), "two nodes of one graph"),
     ("graphs", lambda d: uw.Change(correct={"features": {d.num_nodes - 1: {0: 1.0}}}), "it has none"),
@@ -361,6 +367,15 @@ def test_what_was_deleted_does_not_come_back() -> None:
     gone = alter(data, uw.Change(add={"nodes": [{"type": "user", "edges": [12]}]}, forget=data.request(users=[2]))).data
     with pytest.raises(uw.RequestError, match="never used again"):
         alter(gone, gone.change(interactions=[(2, 4)]))
+    graphs = Graphs.of(rings_and_stars(8), train=range(8))
+    left = alter(graphs, uw.Change(correct={"labels": {graphs.num_nodes - 1: 0}}, forget=graphs.request([2]))).data
+    for change in (
+        left.change(labels={2: 1}),
+        left.change(features={(2, 0): [0.0, 0.0, 1.0]}),
+        left.change(edges=[(2, 0, 1)]),
+    ):
+        with pytest.raises(uw.RequestError, match=r"there|deleted"):
+            alter(left, change)
     # An item that went is drawn for nobody, and nothing is drawn in its place.
     less = alter(data, uw.Change(add={"nodes": [{"type": "user", "edges": [12]}]}, forget=data.request(items=[4]))).data
     user = less.change(users=1, interactions=[(USERS + 1, i) for i in (0, 1, 2, 3, 5)])
@@ -397,3 +412,24 @@ def test_graphs_and_relations_are_followed_almost_as_if_retrained() -> None:
     everyone = torch.ones(len(shown[0]), dtype=torch.bool)
     assert (closed(gap(shown[0], shown[1], everyone), gap(shown[0], shown[2], everyone)) or 0) > 0.9
     after.verify()
+
+
+def test_a_graph_of_a_task_is_written_and_read(run: uw.Run, tmp_path: Path) -> None:
+    change = joiners(run.data)
+    after = run.update(change, out=tmp_path / "run", graph=tmp_path / "graph.pt")
+    data = read_graph(tmp_path / "graph.pt")
+    assert isinstance(data, Recommendation)
+    assert data.spec == after.data.spec
+    opened = uw.Run.open(tmp_path / "run", data=data)
+    opened.verify()
+    gone = opened.forget(data.request(interactions=[(60, 3)]))
+    back = gone.update(gone.data.change(interactions=[(60, 3)]))
+    again = back.forget(back.data.request(interactions=[(60, 3)]))
+    assert again.receipts[-1].status == "done"
+    assert torch.allclose(to_all_items(again), to_all_items(gone), atol=2e-2)
+    again.verify()
+    torch.save(
+        {"task": "Chess", **{key: data[key] for key in ("x", "edge_index", "y", "train_mask")}}, tmp_path / "c.pt"
+    )
+    with pytest.raises(uw.errors.DataError, match="Chess"):
+        read_graph(tmp_path / "c.pt")

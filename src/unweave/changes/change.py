@@ -4,7 +4,6 @@ A :class:`Change` knows nothing of a graph. Whether its nodes and edges exist is
 :mod:`unweave.graph.alteration`.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from unweave._core.document import canonical_json, document_digest
+from unweave._core.reading import by_line, one_of, parsed, refuse_invalid
 from unweave._core.words import listed
 from unweave.changes.parts import Added, Corrected
 from unweave.changes.rows import document_of
-from unweave.changes.values import once, only
+from unweave.changes.values import only
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.request import ALL, WORDS, Request
 
@@ -180,11 +180,7 @@ class Change:
     @classmethod
     def from_json(cls, text: str) -> "Change":
         """Read JSON text, e.g. ``{"correct": {"labels": {"4": 2}}, "forget": {"nodes": [3]}}``."""
-        try:
-            document = json.loads(text, object_pairs_hook=_object_without_duplicates)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"the change is not valid JSON: {error}") from None
-        return cls.from_dict(document)
+        return cls.from_dict(parsed(text, "change"))
 
     @classmethod
     def from_csv(cls, text: str) -> "Change":
@@ -199,11 +195,7 @@ class Change:
     @classmethod
     def read(cls, path: str | Path) -> "Change":
         """Read a ``.json`` or ``.csv`` file."""
-        path = Path(path)
-        readers = {".json": cls.from_json, ".csv": cls.from_csv}
-        if path.suffix.lower() not in readers:
-            raise RequestError(f"{path} must end in .json or .csv (.jsonl for several, one a line)")
-        return readers[path.suffix.lower()](_text(path))
+        return one_of(path, {".json": cls.from_json, ".csv": cls.from_csv}, "change")
 
     @classmethod
     def read_all(cls, path: str | Path) -> "list[Change]":
@@ -212,20 +204,9 @@ class Change:
         Raises:
             RequestError: Names every line that is no change.
         """
-        path = Path(path)
-        if path.suffix.lower() != ".jsonl":
-            return [cls.read(path)]
-        found, wrong = [], []
-        for number, line in enumerate(_text(path).split("\n"), start=1):
-            try:
-                found += [cls.from_json(line)] if line.strip() else []
-            except RequestError as error:
-                wrong.append(f"line {number}: {error}")
-        if wrong:
-            raise RequestError(f"{path}: not every line is a change, nothing was carried out:\n  " + "\n  ".join(wrong))
-        if not found:
-            raise EmptyRequestError(f"{path} holds no change; write one a line")
-        return found
+        found, invalid = by_line(path, cls.read, cls.from_json, "change")
+        refuse_invalid(Path(path), invalid, "change")
+        return list(found.values())
 
 
 def _refuse_both(added: Added, corrected: Corrected, forgotten: Request) -> None:
@@ -259,15 +240,3 @@ def _meet(value: Any, columns: Any) -> bool:
 def _counted(parts: list[tuple[Any, ...]]) -> str:
     found = [f"{n:,} {noun if n == 1 else (more[0] if more else noun + 's')}" for n, noun, *more in parts if n]
     return " and ".join([", ".join(found[:-1]), found[-1]]) if len(found) > 1 else "".join(found)
-
-
-def _object_without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    once([key for key, _ in pairs], "the change")
-    return dict(pairs)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"cannot read changes from {path}: {error}") from None

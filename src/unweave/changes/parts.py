@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from unweave._core.reading import refuse_twice
 from unweave._core.words import shown
 from unweave.changes.values import (
     Edge,
@@ -16,7 +17,6 @@ from unweave.changes.values import (
     as_number,
     as_row,
     by_id,
-    once,
     only,
 )
 from unweave.errors import RequestError
@@ -56,7 +56,7 @@ class NewNode:
             raise RequestError(f"{where} has no features; give its whole row, as wide as those of the graph")
         label, mask = _labelled(given, where)
         edges = [_neighbour(entry, f"{where}.edges") for entry in as_items(given.get("edges", ()), f"{where}.edges")]
-        once([end for end, _ in edges], f"{where}.edges")
+        refuse_twice(f"{where}.edges", [end for end, _ in edges])
         features = as_row(given.get("features", ()), f"{where}.features")
         return cls(features, label, mask, tuple(sorted(edges)), kind)
 

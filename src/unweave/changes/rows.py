@@ -1,17 +1,14 @@
 """A change as CSV text: edges that come, values that are corrected, and what is forgotten."""
 
-import csv
-import io
-from collections.abc import Iterator
 from typing import Any
 
+from unweave._core.reading import table
 from unweave._core.words import shown
 from unweave.errors import RequestError
 from unweave.request import Request
 
 __all__ = ["document_of"]
 
-HEADER = ["kind", "node", "value"]
 KINDS = ("add-edge", "correct-feature", "correct-label", "correct-weight")
 FORGET = ("forget-node", "forget-edge", "forget-feature", "forget-label")
 
@@ -23,7 +20,7 @@ def document_of(text: str) -> dict[str, Any]:
     labels: dict[str, float] = {}
     weights: list[list[Any]] = []
     forget: list[str] = []
-    for line, kind, node, value in _rows(text):
+    for line, kind, node, value in table(text, (*KINDS, *FORGET), ". New nodes have features, for which there is JSON"):
         if kind in FORGET:
             forget.append(f"{kind.removeprefix('forget-')},{node},{value}")
         elif kind in ("add-edge", "correct-weight"):
@@ -42,39 +39,8 @@ def document_of(text: str) -> dict[str, Any]:
         "correct": {kind: entries for kind, entries in corrected.items() if entries},
     }
     if forget:
-        found["forget"] = Request.from_csv("\n".join([",".join(HEADER), *forget, ""])).content()
+        found["forget"] = Request.from_csv("\n".join(["kind,node,value", *forget, ""])).content()
     return {kind: part for kind, part in found.items() if part}
-
-
-def _rows(text: str) -> Iterator[tuple[int, str, str, str]]:
-    """Line, kind, node and value of each row of a text that is whole."""
-    reader = csv.reader(io.StringIO(text))
-    count, ended = 0, False
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        if header != HEADER:
-            raise RequestError(f"the first line must be 'kind,node,value', got {shown(header)}")
-        if not text.endswith(("\n", "\r")):
-            raise RequestError("the last line has no newline, so it may have been cut; end a whole text with one")
-        for row in filter(None, reader):
-            line = reader.line_num
-            if len(row) != len(HEADER) or ended:
-                what = "a row after the end" if ended else f"there are three columns, got {shown(row)}"
-                raise RequestError(f"line {line}: {what}")
-            kind, node, value = (entry.strip() for entry in row)
-            ended = kind == "end"
-            if ended and node != str(count):
-                raise RequestError(f"line {line}: there should be {node} rows before the end, there are {count}")
-            if not ended and kind not in (*KINDS, *FORGET):
-                raise RequestError(
-                    f"line {line}: unknown kind {shown(kind)}; use {', '.join((*KINDS, *FORGET))}, and end for the "
-                    "last row. New nodes have features, for which there is JSON"
-                )
-            if not ended:
-                count += 1
-                yield line, kind, node, value
-    except csv.Error as error:
-        raise RequestError(f"line {reader.line_num + 1}: not valid CSV: {error}") from None
 
 
 def _set(values: dict[str, float], key: str, text: str, what: str, line: int) -> None:

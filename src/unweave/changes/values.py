@@ -2,11 +2,11 @@
 
 import math
 import operator
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from unweave._core.words import listed, shown
+from unweave._core.reading import refuse_twice
+from unweave._core.words import shown
 from unweave.errors import RequestError
 
 __all__ = [
@@ -19,7 +19,6 @@ __all__ = [
     "as_number",
     "as_row",
     "by_id",
-    "once",
     "only",
 ]
 
@@ -104,7 +103,7 @@ def as_edges(entries: Any, where: str) -> list[Edge]:
         edges = [as_edge(e, where, kind) for kind, some in named.items() for e in as_items(some, f"{where} of {kind}")]
     else:
         edges = [as_edge(edge, where) for edge in as_items(entries, where)]
-    once([(edge.kind or "", *edge[:2]) if edge.kind else edge[:2] for edge in edges], where)
+    refuse_twice(where, [(edge.kind or "", *edge[:2]) if edge.kind else edge[:2] for edge in edges])
     return sorted(edges, key=lambda edge: (*edge[:2], edge.kind or ""))
 
 
@@ -120,15 +119,8 @@ def by_id(entries: Any, where: str, example: str) -> dict[int, Any]:
     if not isinstance(entries, Mapping):
         raise RequestError(f"{where} must map ids to values, got {shown(entries)}; write {example}")
     ids = [as_id(key, where) for key in entries]
-    once(ids, where)
+    refuse_twice(where, ids)
     return dict(sorted(zip(ids, entries.values(), strict=True), key=lambda item: item[0]))
-
-
-def once(entries: Iterable[Any], where: str) -> None:
-    """Refuse what is named more than once."""
-    repeated = sorted(entry for entry, count in Counter(entries).items() if count > 1)
-    if repeated:
-        raise RequestError(f"{where}: named more than once: {listed(repeated)}; name each entry once")
 
 
 def only(document: Any, known: tuple[str, ...], where: str) -> Mapping[str, Any]:

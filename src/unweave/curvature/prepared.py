@@ -17,6 +17,7 @@ from unweave.graph.view import GraphView
 from unweave.objective.decay import WeightDecay, decays
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward
+from unweave.objective.parameters import trained
 from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 
 __all__ = ["Pending", "Prepared", "stationarity"]
@@ -120,20 +121,21 @@ class Prepared:
         """The same state once stored edges and training nodes came, or became others."""
         return replace(self, came=self.came + edges, joined=self.joined + nodes)
 
-    def enlarged(self, places: Tensor | None, size: int) -> "Prepared":
+    def enlarged(self, places: Tensor | None, model: nn.Module) -> "Prepared":
         """The same state where θ has got entries that nothing trained on uses: there the curvature is not known.
 
         Args:
             places: Where the entries that there were lie; ``None`` where none came.
-            size: How many entries there are.
+            model: The model that has more.
         """
         if places is None:
             return self
-        places = places.to(self.gradient.device)
+        places, size = places.to(self.gradient.device), sum(value.numel() for value in trained(model).values())
         gradient = self.gradient.new_zeros(size).index_copy(0, places, self.gradient)
         known = self.curvature.vectors
         vectors = known.new_zeros(size, known.size(1)).index_copy(0, places, known)
-        return replace(self, gradient=gradient, curvature=LowRank(self.curvature.values, vectors))
+        locality = self.locality and self.locality.of_model(model)
+        return replace(self, gradient=gradient, curvature=LowRank(self.curvature.values, vectors), locality=locality)
 
     def serves(
         self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward

@@ -12,10 +12,14 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
 from unweave.errors import DataError
+from unweave.tasks import Graphs, Links, Recommendation, Relations
 
 __all__ = ["SUFFIXES", "read_graph", "writing_graph"]
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
+TASK, TASKS = "task", {kind.__name__: kind for kind in (Graphs, Links, Recommendation, Relations)}
+"""What says in a file that a graph is that of a task, and which there are."""
+
 NEEDED = ("x", "edge_index", "y", "train_mask")
 
 
@@ -46,7 +50,7 @@ def read_graph(path: str | Path) -> Data:
     if isinstance(found, dict):
         if not all(isinstance(key, str) for key in found):
             raise DataError(f"{path} holds a dict whose keys are not names; a graph is a dict of tensors by name")
-        found = Data(**found)
+        found = _made(found, path)
     if not isinstance(found, Data):
         raise DataError(f"{path} holds a {type(found).__name__}, not a torch_geometric.data.Data or a dict of tensors")
     missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]
@@ -67,9 +71,11 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
         raise DataError(f"{path} must end in .pt: that is how a graph is written")
     new = path.with_name(f"{path.name}.new")
     kept = {key: value for key, value in data.to_dict().items() if value is not None}
-    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor | str | int | float)), None)
+    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor) and not _plain(value)), None)
     if odd is not None:
         raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
+    if type(data) in TASKS.values():
+        kept[TASK] = type(data).__name__
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save(kept, new)
@@ -77,6 +83,23 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
         raise DataError(f"cannot write the graph {path}: {error}") from error
     yield
     new.replace(path)
+
+
+def _made(found: dict[str, object], path: Path) -> Data:
+    """The graph of what a file holds by name, of a task where it says so."""
+    kind = found.pop(TASK, None)
+    if kind is not None and (kind not in TASKS or not isinstance(found.get("spec"), dict)):
+        raise DataError(f"{path} holds the graph of a task {kind!r}; there are {', '.join(TASKS)}, each with its spec")
+    return Data(**found) if kind is None else TASKS[str(kind)](**found)
+
+
+def _plain(value: object) -> bool:
+    """Whether a value is made of nothing but numbers, texts, lists and dicts."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _plain(part) for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _weights_only(path: Path) -> object:

@@ -227,7 +227,7 @@ class GIF(InfluenceStep):
         serves = ready is not None and (ready.at_minimum or ready.damping > 0) and self.damping is None
         if ready is None or not serves or not bool(problem.forgotten_gradient.any()):
             return None
-        return ready.enlarged(problem.places, problem.theta.numel())
+        return ready.enlarged(problem.places, problem.remaining.model)
 
     def _most(self, problem: Problem, *, damped: bool) -> int:
         """Gradients that a restart may take."""

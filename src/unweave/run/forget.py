@@ -127,9 +127,8 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
         moved = state.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
         return replace(moved, locality=blocks.locality)
     objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
-    theta = flatten(done.model)
-    known = state.prepared.enlarged(places_in(state.model, done.model), theta.numel())
-    moved = known.moved(digest, *objective.evaluate(theta))
+    known = state.prepared.enlarged(places_in(state.model, done.model), done.model)
+    moved = known.moved(digest, *objective.evaluate(flatten(done.model)))
     if (told := done.receipt).kind == "change":
         joined = told.graph["training_nodes_after"] - told.graph["training_nodes_before"]
         moved = moved.grown(told.removed["added_stored_edges"], max(0, joined))

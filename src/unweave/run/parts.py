@@ -1,7 +1,12 @@
-"""What a run is made of, to look at."""
+"""What a run is made of: put together, looked at, put together anew."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Self
 
+import torch
 from torch import nn
 from torch_geometric.data import Data
 
@@ -9,13 +14,15 @@ from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
-from unweave.objective.losses import Loss
-from unweave.objective.objective import Forward
+from unweave.objective.checks import check_kind
+from unweave.objective.decay import AnyDecay, as_weight_decay
+from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
+from unweave.objective.objective import Forward, call
 from unweave.receipt.summary import Summary, summarise
 from unweave.run.receipts import Receipts
 from unweave.run.state import Origin, State
 from unweave.training.checkpoints import Checkpoint
-from unweave.training.recipe import Recipe, Training
+from unweave.training.recipe import AnyTrainer, Recipe, Training
 
 __all__ = ["Parts"]
 
@@ -24,6 +31,61 @@ class Parts:
     """The parts of a run, by name; none of them ever changes."""
 
     _state: State
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        *,
+        weight_decay: AnyDecay | None = None,
+        loss: AnyLoss = cross_entropy,
+        forward: Forward = call,
+        trainer: AnyTrainer | str | None = None,
+        recipe: Recipe | None = None,
+        seed: int = 0,
+        checkpoints: Sequence[Checkpoint] = (),
+        prepared: Prepared | None = None,
+        metrics: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ModelError(f"a run holds a torch.nn.Module, got {type(model).__name__}")
+        check_kind(data)
+        if weight_decay is None:
+            if recipe is None:
+                raise ModelError("say what the model was trained with: weight_decay=5e-4, or 0 for none")
+            weight_decay = recipe.weight_decay
+        self._state = State(
+            model=model,
+            graph=data,
+            training=Training(as_weight_decay(weight_decay, model), recipe, trainer),
+            metrics=dict(metrics),
+            prepared=prepared,
+            loss=as_loss(loss),
+            forward=forward,
+            checkpoints=tuple(checkpoints),
+            seed=seed if recipe is None else recipe.seed,
+        )
+
+    def __repr__(self) -> str:
+        name, nodes = type(self.model).__name__, self._state.base.num_nodes
+        return f"<Run of {name} on {nodes:,} nodes, {len(self.receipts)} receipts>"
+
+    @classmethod
+    def of(cls, state: State) -> Self:
+        """The run that has these parts."""
+        run = cls.__new__(cls)
+        run._state = state
+        return run
+
+    def replace(self, **parts: Any) -> Self:
+        """The same run with other parts, by the names of its attributes, e.g. ``run.replace(checkpoints=())``."""
+        if "data" in parts:
+            parts["graph"] = parts.pop("data")
+        return self.of(replace(self._state, **parts))
+
+    def _next(self, state: State) -> Self:
+        """The run that has these parts: this one where they are its own."""
+        return self if state is self._state else self.of(state)
 
     @property
     def state(self) -> State:
@@ -109,3 +171,12 @@ class Parts:
             since: Leave out so many of the first, e.g. those that were there before a stream.
         """
         return summarise(self.receipts[since:])
+
+    def to(self, device: torch.device) -> Self:
+        """The same run on another device."""
+        data = copy.copy(self.data).to(device)
+        return self.replace(
+            model=copy.deepcopy(self.model).to(device),
+            graph=data,
+            prepared=None if self.prepared is None else self.prepared.to(device).on(data, self.loss, self.forward),
+        )

@@ -5,26 +5,19 @@ its own, each a function from one such state to the next: :mod:`unweave.run.forg
 :mod:`unweave.run.calibrate`, :mod:`unweave.run.stream` and the others.
 """
 
-import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import nn
 from torch_geometric.data import Data
 
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.changes import Change
-from unweave.curvature.prepared import Prepared
-from unweave.errors import InterruptedStream, ModelError, UnweaveError
+from unweave.errors import InterruptedStream, UnweaveError
 from unweave.methods import Method
 from unweave.methods.changing import Asked
-from unweave.objective.checks import check_kind
-from unweave.objective.decay import AnyDecay, as_weight_decay
-from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
+from unweave.objective.losses import AnyLoss
 from unweave.objective.objective import Forward, call
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS, calibrate
@@ -41,8 +34,7 @@ from unweave.run.stream import forget_all, listed, listed_changes
 from unweave.run.verify import prepared_anew, verify
 from unweave.run.wish import Wish
 from unweave.training.adam import Progress
-from unweave.training.checkpoints import Checkpoint
-from unweave.training.recipe import AnyTrainer, Recipe, Training
+from unweave.training.recipe import AnyTrainer
 
 __all__ = ["Run"]
 
@@ -73,61 +65,6 @@ class Run(Parts):
         prepared: What :func:`unweave.prepare` found.
         metrics: Its scores.
     """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        data: Data,
-        *,
-        weight_decay: AnyDecay | None = None,
-        loss: AnyLoss = cross_entropy,
-        forward: Forward = call,
-        trainer: AnyTrainer | str | None = None,
-        recipe: Recipe | None = None,
-        seed: int = 0,
-        checkpoints: Sequence[Checkpoint] = (),
-        prepared: Prepared | None = None,
-        metrics: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        if not isinstance(model, nn.Module):
-            raise ModelError(f"a run holds a torch.nn.Module, got {type(model).__name__}")
-        check_kind(data)
-        if weight_decay is None:
-            if recipe is None:
-                raise ModelError("say what the model was trained with: weight_decay=5e-4, or 0 for none")
-            weight_decay = recipe.weight_decay
-        self._state = State(
-            model=model,
-            graph=data,
-            training=Training(as_weight_decay(weight_decay, model), recipe, trainer),
-            metrics=dict(metrics),
-            prepared=prepared,
-            loss=as_loss(loss),
-            forward=forward,
-            checkpoints=tuple(checkpoints),
-            seed=seed if recipe is None else recipe.seed,
-        )
-
-    def __repr__(self) -> str:
-        name, nodes = type(self.model).__name__, self._state.base.num_nodes
-        return f"<Run of {name} on {nodes:,} nodes, {len(self.receipts)} receipts>"
-
-    @classmethod
-    def of(cls, state: State) -> "Run":
-        """The run that has these parts."""
-        run = cls.__new__(cls)
-        run._state = state
-        return run
-
-    def replace(self, **parts: Any) -> "Run":
-        """The same run with other parts, by the names of its attributes, e.g. ``run.replace(checkpoints=())``."""
-        if "data" in parts:
-            parts["graph"] = parts.pop("data")
-        return Run.of(replace(self._state, **parts))
-
-    def _next(self, state: State) -> "Run":
-        """The run that has these parts: this one where they are its own."""
-        return self if state is self._state else Run.of(state)
 
     def forget(
         self,
@@ -182,19 +119,14 @@ class Run(Parts):
                 as it got.
             InterruptedStream: Ctrl-C; the same.
         """
-        wish = Wish(
-            method=method,
-            allow_class_loss=allow_class_loss,
-            defer=defer,
-            memory_mib=memory_mib,
-            purge=purge,
-            screen=screen,
-            strict=strict,
-            in_place=out is not None and is_home(self._state, Path(out)),
-            options=options,
-        )
+        wished: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        wish = self._wish(method, out, purge=purge, screen=screen, strict=strict, options=options, **wished)
         how: dict[str, Any] = {"batch": batch, "skip_invalid": skip_invalid, "progress": progress}
         return self._followed(listed(request), wish, out, **how)
+
+    def _wish(self, method: str | Method | None, out: str | Path | None, **wished: Any) -> Wish:
+        """How something is to be carried out."""
+        return Wish(method=method, in_place=out is not None and is_home(self._state, Path(out)), **wished)
 
     def _followed(self, asked: list[Asked], wish: Wish, out: str | Path | None, **how: Any) -> "Run":
         """The run after some requests and changes."""
@@ -241,14 +173,8 @@ class Run(Parts):
             UnweaveError: A change cannot be carried out. Where it was not the first, ``error.run`` is the run as far as
                 it got.
         """
-        wish = Wish(
-            method=method,
-            allow_class_loss=allow_class_loss,
-            purge=purge,
-            strict=strict,
-            in_place=out is not None and is_home(self._state, Path(out)),
-            options=options,
-        )
+        wished: dict[str, Any] = {"allow_class_loss": allow_class_loss, "purge": purge, "strict": strict}
+        wish = self._wish(method, out, options=options, **wished)
         file = None if graph is None else Path(graph)
         how: dict[str, Any] = {"graph": file, "skip_invalid": skip_invalid, "progress": progress}
         return self._followed(listed_changes(change), wish, out, **how)
@@ -271,16 +197,8 @@ class Run(Parts):
         Request and method are checked as they would be then, and refused with the same errors; that takes a few passes
         over the graph.
         """
-        wish = Wish(
-            method=method,
-            allow_class_loss=allow_class_loss,
-            defer=defer,
-            memory_mib=memory_mib,
-            purge=purge,
-            strict=strict,
-            in_place=out is not None and is_home(self._state, Path(out)),
-            options=options,
-        )
+        wished: dict[str, Any] = {"allow_class_loss": allow_class_loss, "defer": defer, "memory_mib": memory_mib}
+        wish = self._wish(method, out, purge=purge, strict=strict, options=options, **wished)
         return preview(self._state, request, wish)
 
     def screen(self, request: Request, *, seed: int = 0, draws: int = DRAWS, rate: float = RATE) -> Screening:
@@ -386,15 +304,6 @@ class Run(Parts):
         at_home = folder is not None and is_home(self._state, folder)
         done = purge(self._state, memory_mib, in_place=at_home)
         return self._next(done if folder is None else save(done, folder, overwrite=True))
-
-    def to(self, device: torch.device) -> "Run":
-        """The same run on another device."""
-        data = copy.copy(self.data).to(device)
-        return self.replace(
-            model=copy.deepcopy(self.model).to(device),
-            graph=data,
-            prepared=None if self.prepared is None else self.prepared.to(device).on(data, self.loss, self.forward),
-        )
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the run to a folder, whole or not at all.

@@ -122,7 +122,9 @@ def check_corrections(change: Change, widths: Tensor, labelled: Tensor, what: st
     for node in inside:
         value, width = change.correct.features[node], int(widths[node])
         if not width:
-            raise RequestError(f"correct.features of node {node}: it has none; users, items and examples have no row")
+            raise RequestError(
+                f"correct.features of node {node}: it has none, or was deleted; users, items and examples have no row"
+            )
         columns = list(value) if isinstance(value, Mapping) else [len(value) - 1]
         if max(columns) >= width or (not isinstance(value, Mapping) and len(value) != width):
             raise RequestError(f"correct.features of node {node}: nodes of its type have columns 0 … {width - 1}")

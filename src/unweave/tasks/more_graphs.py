@@ -57,11 +57,14 @@ def graph_growth(graph: Any, change: Change, types: tuple[int, int], kinds: tupl
         raise RequestError("add.nodes: a node belongs to a graph; add a whole one, in add.graphs")
     node, whole = types
     device, node_type, size = graph.x.device, graph.node_type, graph.node_type.numel()
-    widths = torch.where(node_type == node, graph.x.size(1), 0)
-    check_corrections(change, widths, node_type == whole, "whole graphs have labels; name the node that stands for one")
+    there = torch.zeros_like(node_type, dtype=torch.bool)  # what was deleted belongs to no graph, and has no nodes
+    there[graph.edge_index[:, graph.edge_type == kinds[1]].flatten()] = True
+    widths = torch.where((node_type == node) & there, graph.x.size(1), 0)
+    labelled = (node_type == whole) & there
+    check_corrections(change, widths, labelled, "whole graphs that are there have labels; name what stands for one")
     if (change.add.edges or change.add.graphs) and graph.get("edge_attr") is not None:
         raise RequestError("add: the edges of the graphs have edge_attr, which a change cannot give; train anew")
-    inner = _within_graphs(graph, change, node)
+    inner = _within_graphs(graph, change, node, there)
     sizes = [len(one.features) for one in change.add.graphs]
     first, total, count = int((node_type == whole).sum()), sum(sizes), len(sizes)
     starts = [size + sum(sizes[:k]) + k for k in range(count)]
@@ -111,15 +114,15 @@ def _rows(graph: Any, change: Change, count: int, starts: list[int], size: int) 
     return rows
 
 
-def _within_graphs(graph: Any, change: Change, node: int) -> list[Edge]:
+def _within_graphs(graph: Any, change: Change, node: int, there: Tensor) -> list[Edge]:
     """New edges of graphs that are there."""
     edges, found = change.add.edges, list[Edge]()
     for edge in edges:
         within(edge[:2], graph.node_type.numel(), "add.edges: node")
         ends = list(edge[:2])
         kinds, homes = graph.node_type[ends].tolist(), graph.graph[ends].tolist()
-        if kinds != [node, node] or homes[0] != homes[1] or edge.kind is not None:
-            raise RequestError(f"add.edges: {edge[:2]}: an edge joins two nodes of one graph")
+        if kinds != [node, node] or homes[0] != homes[1] or edge.kind is not None or not bool(there[ends].all()):
+            raise RequestError(f"add.edges: {edge[:2]}: an edge joins two nodes of one graph that are there")
         found.append(turned(edge) if graph.both_ways and edge.source > edge.target else edge)
     check_weighted(graph, found, "add.edges")
     there_already(found, set(map(tuple, graph.edge_index.t().tolist())) if found else set())

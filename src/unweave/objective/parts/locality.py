@@ -109,6 +109,10 @@ class Locality:
             if self.setting.get(key) != value:
                 raise MethodError(f"{key}= is not what it was when prepared= was made; give the same, or prepare anew")
 
+    def of_model(self, model: nn.Module) -> "Locality":
+        """The same of a model that got rows for new nodes, which nothing trained on uses."""
+        return replace(self, setting={**self.setting, "model": _digest_of(model)})
+
     def without(self, taken: Removal, after: GraphView, loss: Loss, *, allow_class_loss: bool) -> "Locality":
         """The counts once a request is carried out; one that takes too much is refused."""
         assert self.graph is not None
@@ -225,8 +229,12 @@ def setting_of(model: nn.Module, loss: Loss, decay: list[float | str], forward: 
         "forward": _name(forward),
         "weight_decay": str(decay),
         "buffers": tensor_digest(model.named_buffers()),
-        "model": document_digest([_plain(module) for module in model.modules()]),
+        "model": _digest_of(model),
     }
+
+
+def _digest_of(model: nn.Module) -> str:
+    return document_digest([_plain(module) for module in model.modules()])
 
 
 def _plain(module: nn.Module) -> dict[str, Any]:
