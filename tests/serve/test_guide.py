@@ -58,7 +58,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int
 
 def test_the_guide_runs(served: tuple[Path, int, str], monkeypatch: pytest.MonkeyPatch) -> None:
     place, port, token = served
-    (place / "ids.csv").write_text("id,node\ncustomer 4711,12\ncustomer 4712,13\n")
+    (place / "ids.csv").write_text("id,node\ncustomer 4711,12\ncustomer 4712,13\ncustomer 4713,15\n")
+    (place / "change.json").write_text('{"correct": {"labels": {"customer 4713": 1}}}')
     run("unweave train --data demo --model sgc --weight-decay 1e-3 --forgettable --out runs/a", place, port, token)
     commands = [line for block in blocks("bash", PAGE) for line in block.splitlines() if line.startswith("unweave ")]
     assert len(commands) > 8
@@ -70,9 +71,9 @@ def test_the_guide_runs(served: tuple[Path, int, str], monkeypatch: pytest.Monke
             run(command, place, port, token)
         else:
             later.append(command)
-    (code,) = blocks("python", PAGE)
+    code, more = blocks("python", PAGE)
     monkeypatch.chdir(place)
-    exec(code.replace("8722", str(port)), {"token": token})
+    exec(code.replace("8722", str(port)) + more, {"token": token})
     for command in later:
         told = run(command.replace("/backups/monday", "copy").replace("--home service", ""), place, port, token)
         assert told

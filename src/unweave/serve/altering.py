@@ -11,7 +11,10 @@ from typing import Any
 from unweave.changes import Change
 from unweave.errors import EmptyRequestError, RequestError, ServiceError
 
-__all__ = ["Altering", "carried", "change_of", "read_altering"]
+__all__ = ["LONGEST", "Altering", "as_id", "carried", "change_of", "read_altering", "wrong"]
+
+LONGEST = 255
+"""Characters of an id."""
 
 FIRST = 10**17
 """The number that stands for the first new subject of a submission; no graph has as many nodes."""
@@ -55,25 +58,25 @@ def read_altering(document: Mapping[str, Any]) -> Altering | None:
         given = document.get(kind) or {}
         strange = sorted(map(str, set(given) - set(names))) if isinstance(given, Mapping) else ["it"]
         if strange:
-            raise _wrong(f"{kind} has {' and '.join(names)}; {strange[0]!r} is not known")
+            raise wrong(f"{kind} has {' and '.join(names)}; {strange[0]!r} is not known")
         for name in names:
             entries, mapped = given.get(name), kind == "correct" and name != "edge_weights"
             if entries and not isinstance(entries, Mapping if mapped else list | tuple):
-                raise _wrong(f"{kind}.{name} must be {'an object by id' if mapped else 'a list'}")
+                raise wrong(f"{kind}.{name} must be {'an object by id' if mapped else 'a list'}")
             if entries:
                 found.setdefault(kind, {})[name] = entries
     if not found:
         return None
     if not _finite(found):
-        raise _wrong("a number in it is not finite; a feature is a finite number")
+        raise wrong("a number in it is not finite; a feature is a finite number")
     add, correct = found.get("add", {}), found.get("correct", {})
     new = [_node(node) for node in add.get("nodes", ())]
     if len(set(new)) < len(new):
-        raise _wrong("add.nodes: two new ones have the same id")
+        raise wrong("add.nodes: two new ones have the same id")
     ends = [end for edge in add.get("edges", ()) for end in _ends(edge, "add.edges")]
     ends += [end for node in add.get("nodes", ()) for end in map(_neighbour, node.get("edges") or ())]
     ends += [end for edge in correct.get("edge_weights", ()) for end in _ends(edge, "correct.edge_weights")]
-    ends += [_id(key, "correct") for name in ("features", "labels") for key in correct.get(name, ())]
+    ends += [as_id(key, "correct") for name in ("features", "labels") for key in correct.get(name, ())]
     known = tuple(dict.fromkeys(end for end in ends if end not in set(new)))
     count = sum(len(entries) for part in found.values() for entries in part.values())
     return Altering(found, tuple(new), known, count)
@@ -121,7 +124,7 @@ def change_of(
     except EmptyRequestError:
         return None
     except RequestError as error:
-        raise _wrong(str(error)) from error
+        raise wrong(str(error)) from error
 
 
 def carried(document: Mapping[str, Any], size: int) -> Change:
@@ -151,7 +154,7 @@ def _newcomer(node: Mapping[str, Any], number: Mapping[str, int], columns: Seque
     row = _values(node.get("features"), columns, where)
     if isinstance(row, Mapping):
         if len(row) != len(columns):
-            raise _wrong(f"{where} has {len(row)} of {len(columns)} columns; give all of them")
+            raise wrong(f"{where} has {len(row)} of {len(columns)} columns; give all of them")
         row = [row[str(place)] for place in range(len(columns))]
     near = [
         (end if isinstance(end, str) else end[0], [] if isinstance(end, str) else end[1:])
@@ -167,10 +170,10 @@ def _values(given: Any, columns: Sequence[str], where: str) -> Any:
     places = {name: place for place, name in enumerate(columns)}
     numbers = given.values() if isinstance(given, Mapping) else given
     if not isinstance(numbers, list | tuple) and not isinstance(given, Mapping):
-        raise _wrong(f"{where}: features are a list of numbers, or numbers by the names of columns")
+        raise wrong(f"{where}: features are a list of numbers, or numbers by the names of columns")
     for value in numbers:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _wrong(f"{where}: a feature is a finite number")
+            raise wrong(f"{where}: a feature is a finite number")
     if not isinstance(given, Mapping):
         return list(given)
     strange = [name for name in given if name not in places]
@@ -190,27 +193,29 @@ def _finite(given: Any) -> bool:
 
 def _node(node: Any) -> str:
     if not isinstance(node, Mapping) or not {"id", "features"} <= set(node) or set(node) - set(OF_NODE):
-        raise _wrong(f"add.nodes: a new subject has {', '.join(OF_NODE)}, at least the first two")
-    return _id(node["id"], "add.nodes")
+        raise wrong(f"add.nodes: a new subject has {', '.join(OF_NODE)}, at least the first two")
+    return as_id(node["id"], "add.nodes")
 
 
 def _ends(edge: Any, where: str) -> list[str]:
     if not isinstance(edge, list | tuple) or len(edge) not in (2, 3):
-        raise _wrong(f"{where}: an edge is a pair of two ids, with a weight where the graph has weights")
-    return [_id(end, where) for end in edge[:2]]
+        raise wrong(f"{where}: an edge is a pair of two ids, with a weight where the graph has weights")
+    return [as_id(end, where) for end in edge[:2]]
 
 
 def _neighbour(end: Any) -> str:
     if isinstance(end, list | tuple) and len(end) == 2:
-        return _id(end[0], "add.nodes")
-    return _id(end, "add.nodes")
+        return as_id(end[0], "add.nodes")
+    return as_id(end, "add.nodes")
 
 
-def _id(key: Any, what: str) -> str:
-    if not isinstance(key, str) or not 0 < len(key) <= 255 or not key.isprintable():
-        raise _wrong(f"{what}: an id is a text of 1 to 255 printable characters")
+def as_id(key: Any, what: str) -> str:
+    """An id as its owner writes it."""
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST or not key.isprintable():  # a surrogate is not
+        raise wrong(f"{what}: an id is a text of 1 to {LONGEST} printable characters")
     return key
 
 
-def _wrong(what: str) -> ServiceError:
+def wrong(what: str) -> ServiceError:
+    """What is said of a submission that is none."""
     return ServiceError(f"this is no request: {what}", status=422)

@@ -11,15 +11,15 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from unweave.errors import ServiceError
-from unweave.serve.altering import Altering, change_of, read_altering
+from unweave.serve.altering import LONGEST, Altering, as_id, change_of, read_altering, wrong
 from unweave.serve.service import Service
 from unweave.serve.tables import subjects
 
 __all__ = ["Asked", "Resolved", "check_ids", "check_new", "enrol", "enrol_new", "mark_gone", "read_ids", "resolve"]
 
 KEYS = ("subjects", "edges", "features", "labels", "add", "correct", "note")
-LONGEST, MOST, NOTE = 255, 10_000, 2_000
-"""Characters of an id, things that one request names, and characters of its note."""
+MOST, NOTE = 10_000, 2_000
+"""Things that one request names, and characters of its note."""
 
 NUMBER = re.compile("[0-9]{1,18}")
 AT_ONCE = 500
@@ -54,17 +54,17 @@ class Asked:
         """
         if not isinstance(document, Mapping) or (strange := sorted(map(str, set(document) - set(KEYS)))):
             what = f"{strange[0]!r} is not known" if isinstance(document, Mapping) else "it is no JSON object"
-            raise _wrong(f"{what}; a request has {', '.join(KEYS)}")
+            raise wrong(f"{what}; a request has {', '.join(KEYS)}")
         note = document.get("note")
         if note is not None and not (isinstance(note, str) and len(note) <= NOTE):
-            raise _wrong(f"note must be a text of up to {NOTE} characters")
+            raise wrong(f"note must be a text of up to {NOTE} characters")
         features = document.get("features") or {}
         if not isinstance(features, Mapping):
-            raise _wrong("features must map an id to 'all' or to names of columns")
+            raise wrong("features must map an id to 'all' or to names of columns")
         found = cls(
             subjects=_ids(document.get("subjects"), "subjects"),
             edges=tuple(_pair(pair) for pair in _list(document.get("edges"), "edges")),
-            features={_id(key, "features"): _columns(value) for key, value in features.items()},
+            features={as_id(key, "features"): _columns(value) for key, value in features.items()},
             labels=_ids(document.get("labels"), "labels"),
             note=note or None,
             altering=read_altering(document),
@@ -72,7 +72,7 @@ class Asked:
         count = len(found.subjects) + len(found.edges) + len(found.features) + len(found.labels)
         count += 0 if found.altering is None else found.altering.count
         if not 0 < count <= MOST:
-            raise _wrong(f"it must name from 1 to {MOST} things; it names {count}")
+            raise wrong(f"it must name from 1 to {MOST} things; it names {count}")
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def read_ids(path: str | Path) -> dict[str, int]:
             raise ServiceError(
                 f"{path}, line {number}: an id that was not there before, and the number of its node", status=422
             )
-        ids[_id(values[0], "ids")] = int(values[1])
+        ids[as_id(values[0], "ids")] = int(values[1])
     return ids
 
 
@@ -177,7 +177,7 @@ def check_ids(ids: Mapping[Any, Any]) -> None:
         ServiceError: An id is no text, or names no node, or a node has two.
     """
     for key, node in ids.items():
-        _id(key, "ids")
+        as_id(key, "ids")
         if type(node) is not int:
             raise ServiceError(f"an id names a node by its number, got {node!r}", status=422)
     if len(set(ids.values())) != len(ids):
@@ -279,24 +279,18 @@ def _list(given: Any, what: str) -> list[Any]:
     if given is None:
         return []
     if not isinstance(given, list | tuple):
-        raise _wrong(f"{what} must be a list")
+        raise wrong(f"{what} must be a list")
     return list(given)
 
 
 def _ids(given: Any, what: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_id(key, what) for key in _list(given, what)))
-
-
-def _id(key: Any, what: str) -> str:
-    if not isinstance(key, str) or not 0 < len(key) <= LONGEST or not key.isprintable():  # a surrogate is not
-        raise _wrong(f"{what}: an id is a text of 1 to {LONGEST} printable characters")
-    return key
+    return tuple(dict.fromkeys(as_id(key, what) for key in _list(given, what)))
 
 
 def _pair(pair: Any) -> tuple[str, str]:
     if not isinstance(pair, list | tuple) or len(pair) != 2:
-        raise _wrong("edges: an edge is a pair of two ids")
-    return _id(pair[0], "edges"), _id(pair[1], "edges")
+        raise wrong("edges: an edge is a pair of two ids")
+    return as_id(pair[0], "edges"), as_id(pair[1], "edges")
 
 
 def _columns(value: Any) -> tuple[str, ...] | str:
@@ -304,9 +298,5 @@ def _columns(value: Any) -> tuple[str, ...] | str:
         return "all"
     names = _list(value, "features") if not isinstance(value, str) else []
     if not names or not all(isinstance(name, str) and len(name) <= LONGEST for name in names):
-        raise _wrong("features: an id has 'all' or a list of names of columns")
+        raise wrong("features: an id has 'all' or a list of names of columns")
     return tuple(dict.fromkeys(names))
-
-
-def _wrong(what: str) -> ServiceError:
-    return ServiceError(f"this is no request: {what}", status=422)

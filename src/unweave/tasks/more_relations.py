@@ -1,22 +1,66 @@
 """What a change brings to a graph of several types of nodes and of edges."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unweave._core.words import listed
+from unweave._core.words import listed, shown
 from unweave.changes import Change
 from unweave.changes.values import Edge
 from unweave.errors import RequestError
 from unweave.tasks.growth import Growth, blank_rows, check_corrections, check_new, finite, label_of, turned
-from unweave.tasks.naming import within
+from unweave.tasks.naming import numbers, within
 
-__all__ = ["relation_growth"]
+__all__ = ["relation_change", "relation_growth"]
 
 Typed = tuple[int, int, int]
 """Source, target and number of the relation."""
+
+
+def relation_change(graph: Any, given: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
+    """What a change adds and corrects in the numbers of the plain graph; ``Relations.change`` tells what is given."""
+    new = {kind: list(rows) for kind, rows in given["nodes"].items()}
+    last, ids = graph.node_type.numel(), {kind: graph.ids(kind).cpu() for kind in {*graph.types, *new}}
+    for kind, rows in new.items():
+        ids[kind] = torch.cat([ids[kind], torch.arange(last, last + len(rows))])
+        last += len(rows)
+
+    def plain(kind: str, some: Any, what: str, *, known: bool = False) -> list[int]:
+        there, wanted = graph.ids(kind).cpu() if known else ids[kind], numbers(some, f"{what} of {kind}")
+        within(wanted, there.numel(), f"{what}: {kind}")
+        return [int(there[number]) for number in wanted]
+
+    def joined(what: str) -> dict[str, list[list[Any]]]:
+        unknown = next((relation for relation in given[what] if relation not in graph.relations), None)
+        if unknown is not None:
+            there = ", ".join(map(str, graph.relations))
+            raise RequestError(f"{what}: there is no relation {shown(unknown)}; there are {there}")
+        return {
+            " ".join(relation): [
+                [*plain(relation[0], edge[:1], what), *plain(relation[2], edge[1:2], what), *edge[2:]] for edge in some
+            ]
+            for relation, some in given[what].items()
+        }
+
+    def valued(kind: str, some: Mapping[Any, Any], what: str) -> dict[int, Any]:
+        return dict(zip(plain(kind, some.keys(), what, known=True), some.values(), strict=True))
+
+    rows = [
+        {"type": kind, **(row if isinstance(row, Mapping) else {"features": row})}
+        for kind, some in new.items()
+        for row in some
+    ]
+    features = [valued(kind, some, "features") for kind, some in given["features"].items()]
+    return {
+        "add": {"nodes": rows, "edges": joined("edges")},
+        "correct": {
+            "features": {node: value for some in features for node, value in some.items()},
+            "labels": valued(graph.target, given["labels"], "labels"),
+            "edge_weights": [edge for some in joined("edge_weights").values() for edge in some],
+        },
+    }
 
 
 def relation_growth(graph: Any, change: Change) -> Growth:

@@ -17,7 +17,7 @@ from unweave.request import Request
 from unweave.tasks.calling import Offer, called, rows_of
 from unweave.tasks.growth import Growth
 from unweave.tasks.hetero import MASKS, Relation, flat
-from unweave.tasks.more_relations import relation_growth
+from unweave.tasks.more_relations import relation_change, relation_growth
 from unweave.tasks.naming import check_columns, check_given, numbers, tuples, within
 from unweave.tasks.task import Task
 
@@ -178,54 +178,10 @@ class Relations(Task):
             id: Your own name for the change.
             note: A remark.
         """
-        check_given({"nodes": nodes, "edges": edges, "features": features, "edge_weights": edge_weights}, EXAMPLES)
-        check_given({"labels": labels}, EXAMPLES)
-        new = {kind: list(rows) for kind, rows in (nodes or {}).items()}
-        last, ids = self.node_type.numel(), {kind: self.ids(kind).cpu() for kind in {*self.types, *new}}
-        for kind, rows in new.items():
-            ids[kind] = torch.cat([ids[kind], torch.arange(last, last + len(rows))])
-            last += len(rows)
-
-        def plain(kind: str, some: Any, what: str) -> list[int]:
-            given = numbers(some, f"{what} of {kind}")
-            within(given, ids[kind].numel(), f"{what}: {kind}")
-            return [int(ids[kind][number]) for number in given]
-
-        def joined(given: Mapping[Relation, Iterable[Sequence[Any]]], what: str) -> dict[str, list[list[Any]]]:
-            unknown = next((relation for relation in given if relation not in self.relations), None)
-            if unknown is not None:
-                there = ", ".join(map(str, self.relations))
-                raise RequestError(f"{what}: there is no relation {shown(unknown)}; there are {there}")
-            return {
-                " ".join(relation): [
-                    [*plain(relation[0], e[:1], what), *plain(relation[2], e[1:2], what), *e[2:]] for e in some
-                ]
-                for relation, some in given.items()
-            }
-
-        weights = joined(edge_weights or {}, "edge_weights")
-        rows = [
-            {"type": kind, **(row if isinstance(row, Mapping) else {"features": row})}
-            for kind, some in new.items()
-            for row in some
-        ]
-        corrected = {
-            node: value
-            for kind, some in (features or {}).items()
-            for node, value in zip(self._plain(kind, some.keys(), "features"), some.values(), strict=True)
-        }
-        given = dict(labels or {})
-        return Change(
-            add={"nodes": rows, "edges": joined(edges or {}, "edges")},
-            correct={
-                "features": corrected,
-                "labels": dict(zip(self._plain(self.target, given.keys(), "labels"), given.values(), strict=True)),
-                "edge_weights": [edge for some in weights.values() for edge in some],
-            },
-            forget=forget,
-            id=id,
-            note=note,
-        )
+        given = {"nodes": nodes, "edges": edges, "features": features, "labels": labels, "edge_weights": edge_weights}
+        check_given(given, EXAMPLES)
+        parts = relation_change(self, {name: part or {} for name, part in given.items()})
+        return Change(**parts, forget=forget, id=id, note=note)
 
     def complete(self, request: Request) -> Request:
         """A request with the reverse of every edge that it names."""
