@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     )
     from unweave.experiments.compare import compare as compare
     from unweave.graph.draw import draw as draw
+    from unweave.inspection import Gap as Gap, Inspection as Inspection
+    from unweave.inspection.inspect import inspect as inspect
     from unweave.methods import Method as Method
     from unweave.methods.ladder.calibration import Calibration as Calibration
     from unweave.objective import losses as losses
@@ -78,6 +80,7 @@ _VOCABULARY = {
     "audit": "run.audit",
     "compare": "experiments.compare",
     "draw": "graph.draw",
+    "inspect": "inspection.inspect",
     "integrations": "integrations",
     "load": "datasets.loading",
     "losses": "objective.losses",
@@ -96,6 +99,8 @@ _BESIDE = {
     "Calibration": "methods.ladder.calibration",
     "Checkpoint": "training.checkpoints",
     "Explanation": "auditing.before.explain",
+    "Gap": "inspection.quantity",
+    "Inspection": "inspection.inspection",
     "InterruptedStream": "errors",
     "Polished": "training.polish",
     "Prepared": "curvature.prepared",

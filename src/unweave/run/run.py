@@ -15,6 +15,9 @@ from torch_geometric.data import Data
 from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.changes import Change
 from unweave.errors import InterruptedStream, UnweaveError
+from unweave.inspection import Inspection
+from unweave.inspection.inspect import MEMORY_MIB, inspect
+from unweave.inspection.quantity import AnyQuantity
 from unweave.methods import Method
 from unweave.methods.changing import Asked
 from unweave.objective.losses import AnyLoss
@@ -214,6 +217,32 @@ class Run(Parts):
             rate: Probability with which a random request is flagged.
         """
         return screen_state(self._state, request, seed=seed, draws=draws, rate=rate)
+
+    def inspect(
+        self, of: AnyQuantity = "validation", *, hops: int | None = None, memory_mib: float = MEMORY_MIB
+    ) -> Inspection:
+        """What a quantity would be without each node, label, edge and feature (:func:`unweave.inspect`).
+
+        Nothing is removed. Without a prepared state the curvature is computed for this.
+
+        Args:
+            of: ``"validation"``, ``"node:17"``, ``"class:3"``, a gap between groups, or a function (outputs, data) → a
+                number.
+            hops: Message-passing steps of the model, where its layers do not tell.
+            memory_mib: MiB that the removals that are worked on side by side may take.
+        """
+        state = self._state if not self._state.pending else verify(self._state)
+        return inspect(
+            state.model,
+            state.data,
+            of,
+            weight_decay=state.training.weight_decay,
+            loss=state.loss,
+            forward=state.forward,
+            prepared=state.prepared and state.prepared.to(state.data.x.device),
+            hops=hops,
+            memory_mib=memory_mib,
+        )
 
     def prepare(self, *, memory_mib: float | None = None) -> "Run":
         """The same run with the state that makes requests cheap, computed anew on the graph as it is now.

@@ -10,7 +10,13 @@ __all__ = ["conjugate_gradients"]
 
 
 def conjugate_gradients(
-    operator: Operator, v: Tensor, *, damping: float = 0.0, tolerance: float = 1e-4, iterations: int = 200
+    operator: Operator,
+    v: Tensor,
+    *,
+    damping: float = 0.0,
+    tolerance: float = 1e-4,
+    iterations: int = 200,
+    inverse: Operator | None = None,
 ) -> tuple[Tensor, SolveReport]:
     """Solve (H + damping·I) x = v for a symmetric positive matrix.
 
@@ -23,6 +29,7 @@ def conjugate_gradients(
         damping: Added to every eigenvalue.
         tolerance: Stop when ‖v − (H + damping·I) x‖ ≤ tolerance·‖v‖.
         iterations: At most so many.
+        inverse: Product with an approximate inverse of H + damping·I, symmetric and positive: the preconditioner.
 
     Raises:
         NegativeCurvatureError: A direction p with pᵀ(H + damping·I)p ≤ 0 was met.
@@ -31,7 +38,9 @@ def conjugate_gradients(
     target = tolerance * float(v.norm())
     x = torch.zeros_like(v)
     residual = v.clone()
-    direction = residual.clone()
+    apply = inverse or torch.clone
+    conditioned = apply(residual)
+    direction = conditioned
     quotients: list[float] = []
     done = products = 0
     true = False  # whether the residual at hand was recomputed from x
@@ -40,7 +49,8 @@ def conjugate_gradients(
             residual, products, true = v - operator(x) - damping * x, products + 1, True
             if float(residual.norm()) <= target:
                 break
-            direction = residual.clone()
+            conditioned = apply(residual)
+            direction = conditioned
         image = operator(direction) + damping * direction
         products += 1
         bend = float(direction @ image)
@@ -59,11 +69,12 @@ def conjugate_gradients(
                 f"the Gauss-Newton matrix, or damping above {damping - quotient:.3g}"
             )
         quotients.append(quotient - damping)
-        old = residual @ residual
+        old = residual @ conditioned
         step = old / bend
         x = x + step * direction
         residual = residual - step * image
-        direction = residual + (residual @ residual) / old * direction
+        conditioned = apply(residual)
+        direction = conditioned + (residual @ conditioned) / old * direction
         done, true = done + 1, False
     if not true:
         residual, products = v - operator(x) - damping * x, products + 1

@@ -1,0 +1,197 @@
+"""The built-in models as steps of propagation with functions of single rows between them.
+
+Of these the change that a removal makes can be followed through the layers, row by row, without a copy of anything that
+does not change (:mod:`unweave.inspection.ripples`). It is a privilege of speed alone; any other module is served by
+:mod:`unweave.inspection.copies`.
+
+All values have a leading dimension for the parameters that the model is evaluated at, side by side.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from unweave.models.gcn import GCN, SparseGCNConv
+from unweave.models.sage import SAGE, SparseSAGEConv
+from unweave.models.sgc import SGC, SparseAPPNP
+from unweave.models.sign import SIGN, SparseMeanConv
+from unweave.models.stack import Stack
+from unweave.models.structure import bare
+from unweave.tasks.task import Task
+
+__all__ = ["Form", "form_of"]
+
+State = tuple[Tensor, ...]
+"""What is known of some rows between two steps, each ``[parameters, rows, width]``."""
+
+Weights = Mapping[str, Tensor]
+
+
+class Form(ABC):
+    """A model as ``enter``, then so many times ``message``, propagation and ``after``, then ``leave``.
+
+    Attributes:
+        matrix: What messages are propagated by: ``"normalised"`` for D^-½ (A + I) D^-½, ``"mean"`` for D⁻¹ A.
+        steps: Steps of propagation.
+    """
+
+    matrix: Literal["normalised", "mean"]
+    steps: int
+
+    def __init__(self, weights: Weights, unit: bool) -> None:
+        self._weights, self._unit = weights, unit
+
+    def _entering(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=-1) if self._unit else x
+
+    @abstractmethod
+    def enter(self, x: Tensor) -> State:
+        """Some rows of features, ``[rows, width]``, as the first step takes them."""
+
+    @abstractmethod
+    def message(self, step: int, state: State) -> Tensor:
+        """What these rows send to their neighbours."""
+
+    @abstractmethod
+    def after(self, step: int, heard: Tensor, state: State) -> State:
+        """The rows once they have heard from their neighbours."""
+
+    @abstractmethod
+    def leave(self, state: State) -> Tensor:
+        """The outputs of the rows."""
+
+
+class _Linear(Form):
+    """Âᴷ X W."""
+
+    matrix = "normalised"
+
+    def __init__(self, weights: Weights, unit: bool, steps: int) -> None:
+        super().__init__(weights, unit)
+        self.steps = steps
+
+    def enter(self, x: Tensor) -> State:
+        return (self._entering(x) @ self._weights["linear.weight"].mT,)
+
+    def message(self, step: int, state: State) -> Tensor:
+        return state[0]
+
+    def after(self, step: int, heard: Tensor, state: State) -> State:
+        return (heard,)
+
+    def leave(self, state: State) -> Tensor:
+        return state[0]
+
+
+class _Wide(Form):
+    """σ(Σₖ Pᵏ X Wₖ + b) V + c, by Horner's rule."""
+
+    matrix = "mean"
+
+    def __init__(self, weights: Weights, model: SIGN) -> None:
+        super().__init__(weights, model.unit)
+        self.steps, self._activation = len(model.distances) - 1, model.activation
+
+    def enter(self, x: Tensor) -> State:
+        x = self._entering(x)
+        return tuple(x @ self._weights[f"distances.{k}.weight"].mT for k in range(self.steps, -1, -1))
+
+    def message(self, step: int, state: State) -> Tensor:
+        return state[0]
+
+    def after(self, step: int, heard: Tensor, state: State) -> State:
+        return (heard + state[1], *state[2:])
+
+    def leave(self, state: State) -> Tensor:
+        weights = self._weights
+        h = self._activation(state[0] + weights["bias"][:, None])
+        return h @ weights["last.weight"].mT + weights["last.bias"][:, None]
+
+
+class _Stacked(Form):
+    """Convolutions one after the other, each hidden layer with its own way to the output."""
+
+    def __init__(self, weights: Weights, model: Stack, roots: bool) -> None:
+        super().__init__(weights, model.unit)
+        self.matrix = "mean" if roots else "normalised"
+        self._to, self._bias = ("lin_l.weight", "lin_l.bias") if roots else ("lin.weight", "bias")
+        self._own = "lin_r.weight" if roots else None
+        self._activation = model.activation
+        deeper, reads = ([f"{part}.{i}" for i in range(len(model.deeper))] for part in ("deeper", "reads"))
+        self._hidden, self._reads = ["conv1", *deeper], ["conv2", *reads]
+        self.steps = len(self._hidden) + 1
+
+    def _layers(self, step: int) -> list[str]:
+        """The layers that a step belongs to: the read-out of the hidden layer before it, and the next hidden layer."""
+        return [*([self._reads[step - 1]] if step else []), *(self._hidden[step : step + 1])]
+
+    def _taken(self, step: int, rows: Tensor, name: str) -> Tensor:
+        return torch.cat([rows @ self._weights[f"{layer}.{name}"].mT for layer in self._layers(step)], dim=-1)
+
+    def enter(self, x: Tensor) -> State:
+        x = self._entering(x)
+        own = [] if self._own is None else [self._taken(0, x, self._own)]
+        return (self._taken(0, x, self._to), *own)
+
+    def message(self, step: int, state: State) -> Tensor:
+        return state[0] if step == 0 else self._taken(step, state[0], self._to)
+
+    def after(self, step: int, heard: Tensor, state: State) -> State:
+        heard = heard + torch.cat([self._weights[f"{layer}.{self._bias}"] for layer in self._layers(step)], -1)[:, None]
+        if self._own is not None:
+            heard = heard + (state[1] if step == 0 else self._taken(step, state[0], self._own))
+        if step == 0:
+            return (self._activation(heard),)
+        classes = self._weights[f"conv2.{self._bias}"].size(-1)
+        outputs = heard[..., :classes] + (state[1] if step > 1 else 0.0)
+        return (self._activation(heard[..., classes:]), outputs)
+
+    def leave(self, state: State) -> Tensor:
+        return state[1]
+
+
+def form_of(model: nn.Module, data: Data, parameters: Sequence[Weights]) -> Form | None:
+    """A built-in model as steps of propagation, at several parameters; ``None`` for any other, or another graph.
+
+    Args:
+        model: The module.
+        data: The graph.
+        parameters: By name, each time.
+    """
+    names = {name for name, _ in model.named_parameters()}
+    if not _fits(model, data) or any(names != set(each) for each in parameters):
+        return None
+    weights = {name: torch.stack([each[name] for each in parameters]) for name in names}
+    found: Form | None = None
+    if type(model) is SGC and type(model.propagate) is SparseAPPNP and model.propagate.as_built:
+        found = _Linear(weights, model.unit, int(model.propagate.K))
+    elif type(model) is SIGN and type(model.step) is SparseMeanConv:
+        as_built = model.step.aggr == "mean" and not model.step.combine_root
+        found = _Wide(weights, model) if as_built else None
+    elif isinstance(model, Stack) and type(model) in (GCN, SAGE):
+        layers: list[Any] = [model.conv1, model.conv2, *model.deeper, *model.reads]
+        roots = type(model) is SAGE
+        usual = _usual_roots if roots else _usual
+        weighted = data.get("edge_weight") is not None
+        found = _Stacked(weights, model, roots) if all(map(usual, layers)) and not (roots and weighted) else None
+    return found
+
+
+def _fits(model: nn.Module, data: Data) -> bool:
+    """Whether a graph has no loops and nothing but features and weights, and nobody listens to the layers."""
+    plain = all(bare(part) and "forward" not in vars(part) for part in model.modules())
+    edges, more = data.edge_index, isinstance(data, Task) or data.get("edge_attr") is not None
+    return plain and not more and data.x.dim() == 2 and not bool((edges[0] == edges[1]).any())
+
+
+def _usual(layer: Any) -> bool:
+    return type(layer) is SparseGCNConv and layer.as_built
+
+
+def _usual_roots(layer: Any) -> bool:
+    return type(layer) is SparseSAGEConv and layer.aggr == "mean" and not layer.normalize and not layer.project

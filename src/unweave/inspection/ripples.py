@@ -1,0 +1,141 @@
+"""What removals do to the outputs of a built-in model, followed through its layers.
+
+A removal changes a few entries of the matrix that messages are propagated by, and a few rows of features. After every
+step the rows that changed are known, of every removal of a chunk at once; a row that did not change is that of the
+graph as it is, which all removals share. Nothing is linearised, and the work is that of what changes:
+
+    P'm'(v) = a'_v [ Σ_u w_uv b_u m_u + Σ_{u changed, edge kept} w_uv (b'_u m'_u − b_u m_u) − Σ_{edge gone} w_uv b_u m_u ]
+
+with a = b = d^-½ where messages are normalised by degrees, each node its own neighbour, and a = 1/n, b = 1 for the mean
+over n neighbours.
+"""
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.graph.edit import stored_edges
+from unweave.graph.index import edge_values
+from unweave.inspection.forms import Form, State
+from unweave.inspection.pairs import ends_of, joined, kept_edges, places, spread
+from unweave.inspection.removals import Removals, index_of
+
+__all__ = ["Ripples"]
+
+
+class Ripples:
+    """Outputs after removals, of a model that is steps of propagation.
+
+    Args:
+        data: The graph.
+        form: The model at some parameters.
+
+    Attributes:
+        whole: Outputs on the graph as it is, at each parameters.
+    """
+
+    def __init__(self, data: Data, form: Form) -> None:
+        self._data, self._form = data, form
+        self._edges, self._index, self._size = stored_edges(data), index_of(data), int(data.num_nodes)
+        self._x = data.x.double()
+        self._values = edge_values(data.get("edge_weight"), self._edges, None)
+        self._loops = form.matrix == "normalised"
+        counted = self._values if self._loops else torch.ones_like(self._values)
+        self._degree = torch.full((self._size,), float(self._loops), dtype=torch.float64, device=self._x.device)
+        self._degree.index_add_(0, self._edges[1], counted)
+        self._counted = counted
+        self._widest = 1
+        self._remember()
+
+    def _scales(self, degree: Tensor) -> tuple[Tensor, Tensor]:
+        """a and b of some degrees."""
+        if self._loops:
+            scale = torch.where(degree > 0, degree, torch.ones_like(degree)).rsqrt() * (degree > 0)
+            return scale, scale
+        return 1 / degree.clamp(min=1), torch.ones_like(degree)
+
+    def _remember(self) -> None:
+        """The states of all rows before each step, and what they hear, without a."""
+        self._states: list[State] = [self._form.enter(self._x)]
+        self._sent: list[Tensor] = []
+        self._heard: list[Tensor] = []
+        source, target = self._edges
+        a, b = self._scales(self._degree)
+        for step in range(self._form.steps):
+            sent = self._form.message(step, self._states[-1]) * b[:, None]
+            heard = sent.clone() if self._loops else torch.zeros_like(sent)
+            for one, total in zip(sent, heard, strict=True):
+                total.index_add_(0, target, one[source] * self._values[:, None])
+            self._sent.append(sent)
+            self._heard.append(heard)
+            self._states.append(self._form.after(step, heard * a[:, None], self._states[-1]))
+            self._widest = max(self._widest, sent.size(-1))
+        self.whole = tuple(self._form.leave(self._states[-1]))
+
+    def sizes(self, removals: Removals) -> Tensor:
+        """About how many numbers each removal takes, at most."""
+        far = torch.ones(self._size, dtype=torch.float64, device=self._x.device)
+        for _ in range(self._form.steps):
+            reached = far.clone().index_add_(0, self._edges[0], far[self._edges[1]])
+            far = reached
+        found = torch.ones(removals.count, dtype=torch.float64, device=far.device)
+        found.index_add_(0, removals.blank[0], far[removals.blank[1]])
+        for end in self._edges:
+            found.index_add_(0, removals.edges[0], far[end[removals.edges[1]]])
+        return found * self._widest * 4
+
+    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The outputs that may change: of which removal, of which node, and what they become at each parameters."""
+        size, gone = self._size, removals.edges
+        ends = ends_of(gone, self._edges, size)
+        # Rows whose degree is another.
+        moved, place = torch.unique(ends[1], return_inverse=True)
+        degree = self._degree[moved % size].index_add_(0, place, -self._counted[gone[1]])
+        degree[degree.abs() < 1e-9] = 0  # what weights leave when all are gone
+        blank = removals.blank[0] * size + removals.blank[1]
+        keys = joined(blank)
+        rows: State = self._form.enter(self._x.new_zeros(keys.numel(), self._x.size(1)))
+        for step in range(self._form.steps):
+            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends)
+        return keys // size, keys % size, list(self._form.leave(rows))
+
+    def _scaled(self, keys: Tensor, moved: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
+        """a' and b' of some rows of removals."""
+        place, there = places(moved, keys)
+        own = self._degree[keys % self._size]
+        return self._scales(torch.where(there, degree[place], own) if moved.numel() else own)
+
+    def _step(
+        self, step: int, removals: Removals, keys: Tensor, rows: State, moved: Tensor, degree: Tensor, ends: Tensor
+    ) -> tuple[Tensor, State]:
+        size, stored, gone = self._size, self._edges.size(1), removals.edges
+        # Who sends something else: rows that changed, and those whose b did.
+        senders = joined(keys, moved) if self._loops else keys
+        state = self._rows(step, senders, keys, rows)
+        _, b = self._scaled(senders, moved, degree)
+        other = self._form.message(step, state) * b[:, None] - self._sent[step][:, senders % size]
+        which, ids, receivers = spread(senders, size, self._index.out)
+        kept = kept_edges((senders // size)[which], ids, gone, stored)
+        which, ids, receivers = which[kept], ids[kept], receivers[kept]
+        found = joined(senders, moved, receivers)
+        heard = self._heard[step][:, found % size]
+        weight = self._values[ids][:, None]
+        lost = self._sent[step][:, self._edges[0][gone[1]]] * self._values[gone[1]][:, None]
+        at, from_gone, own = (places(found, some)[0] for some in (receivers, ends[1], senders))
+        for total, change, less in zip(heard, other, lost, strict=True):
+            total.index_add_(0, at, change[which] * weight)
+            total.index_add_(0, from_gone, -less)
+            if self._loops:
+                total.index_add_(0, own, change)
+        a, _ = self._scaled(found, moved, degree)
+        return found, self._form.after(step, heard * a[:, None], self._rows(step, found, keys, rows))
+
+    def _rows(self, step: int, wanted: Tensor, keys: Tensor, rows: State) -> State:
+        """The states of some rows before a step: as they became where they changed, else as they are."""
+        place, there = places(keys, wanted)
+        found = []
+        for known, new in zip(self._states[step], rows, strict=True):
+            here = known[:, wanted % self._size]
+            here[:, there] = new[:, place[there]]
+            found.append(here)
+        return tuple(found)

@@ -1,0 +1,137 @@
+"""Outputs after removals, found side by side, are those of the graph without the item."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GATv2Conv, GCNConv
+
+import unweave as uw
+from tests.inspection.graphs import graph
+from unweave.graph.removal import remove
+from unweave.inspection.copies import Copies
+from unweave.inspection.forms import form_of
+from unweave.inspection.removals import Removals, edges_apart, label_removals, node_removals, row_removals
+from unweave.inspection.ripples import Ripples
+from unweave.inspection.scoring import Engine
+from unweave.models.reach import find_reach
+
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("gcn", {}),
+    ("gcn", {"layers": 3}),
+    ("sage", {}),
+    ("sage", {"layers": 3}),
+    ("sgc", {}),
+    ("sign", {}),
+    ("gat", {}),
+    ("gin", {}),
+]
+
+
+class Own(nn.Module):
+    """A module of nobody's catalogue: attention, then a convolution, and a way around both."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = GATv2Conv(features, 5), GCNConv(5, classes)
+        self.around = nn.Linear(features, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x, edge_index)), edge_index) + self.around(x)  # type: ignore[no-any-return]
+
+
+def cases(data: Data) -> dict[str, tuple[Removals, list[uw.Request]]]:
+    nodes = torch.arange(0, data.num_nodes, 3)
+    pairs, edges = edges_apart(data)
+    return {
+        "nodes": (node_removals(data, nodes), [uw.Request(nodes=[i]) for i in nodes.tolist()]),
+        "rows": (row_removals(data, nodes), [uw.Request(features={i: "all"}) for i in nodes.tolist()]),
+        "edges": (edges, [uw.Request(edges=[(a, b)]) for a, b in pairs.t().tolist()]),
+    }
+
+
+def check(engine: Engine, models: list[nn.Module], data: Data) -> None:
+    for removals, requests in cases(data).values():
+        assert removals.count == len(requests)
+        which, nodes, rows = engine.changed(removals)
+        for number, request in enumerate(requests):
+            left, mine = remove(data, request).data, which == number
+            for model, whole, new in zip(models, engine.whole, rows, strict=True):
+                found = whole.clone()
+                found[nodes[mine]] = new[mine]
+                with torch.no_grad():
+                    torch.testing.assert_close(found, called(model, left))
+
+
+def called(model: nn.Module, data: Data) -> Tensor:
+    weight = data.get("edge_weight")
+    found: Tensor = model(data.x, data.edge_index) if weight is None else model(data.x, data.edge_index, weight)
+    return found
+
+
+def two_of(model: nn.Module, build: Any) -> list[nn.Module]:
+    other = build()
+    other.load_state_dict({name: 1.1 * value for name, value in model.state_dict().items()})
+    return [model.double().eval(), other.double().eval()]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize(("name", "how"), MODELS)
+def test_each_removal_on_its_own(name: str, how: dict[str, Any], directed: bool) -> None:
+    data = graph(24, directed=directed)
+    for unit in (False, True):
+
+        def build(unit: bool = unit) -> nn.Module:
+            return uw.models.build(name, data.num_features, data.num_classes, unit=unit, **how)  # type: ignore[no-any-return]
+
+        models = two_of(build(), build)
+        form = form_of(models[0], data, [dict(model.named_parameters()) for model in models])
+        assert (form is None) == (name in ("gat", "gin"))
+        if form is not None:
+            with torch.no_grad():
+                check(Ripples(data, form), models, data)
+    reach = find_reach(models[0], lambda: models[0](data.x, data.edge_index))
+    check(Copies(data, reach, [lambda part, model=model: called(model, part) for model in models]), models, data)
+
+
+@pytest.mark.parametrize("name", ["gcn", "sgc", "sign"])
+def test_weighted_edges(name: str) -> None:
+    data = graph(24)
+    low, high = data.edge_index.min(dim=0).values, data.edge_index.max(dim=0).values
+    data.edge_weight = 0.5 + ((7 * low + high) % 5).double()  # the same both ways
+
+    def build() -> nn.Module:
+        return uw.models.build(name, data.num_features, data.num_classes)  # type: ignore[no-any-return]
+
+    models = two_of(build(), build)
+    form = form_of(models[0], data, [dict(model.named_parameters()) for model in models])
+    assert form is not None
+    with torch.no_grad():
+        check(Ripples(data, form), models, data)
+
+
+def test_a_module_of_ones_own() -> None:
+    data = graph(24)
+
+    def build() -> nn.Module:
+        return Own(data.num_features, data.num_classes)
+
+    models = two_of(build(), build)
+    assert form_of(models[0], data, [dict(model.named_parameters()) for model in models]) is None
+    reach = find_reach(models[0], lambda: models[0](data.x, data.edge_index))
+    assert reach.steps == 2
+    check(Copies(data, reach, [lambda part, model=model: called(model, part) for model in models]), models, data)
+
+
+def test_chunks_are_the_removals_in_order() -> None:
+    data = graph(24)
+    _, edges = edges_apart(data)
+    sizes = torch.arange(edges.count) % 7
+    chunks = list(edges.chunks(sizes, 12.0))
+    assert len(chunks) > 3
+    assert sum(chunk.count for _, chunk in chunks) == edges.count
+    back = torch.cat([chunk.edges + torch.tensor([[first], [0]]) for first, chunk in chunks], dim=1)
+    assert torch.equal(back, edges.edges)
+    assert label_removals(data, torch.arange(5)).part(2, 4).labels.tolist() == [[0, 1], [2, 3]]

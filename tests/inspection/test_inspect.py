@@ -1,0 +1,357 @@
+"""Scores are what forgetting an item and training without it does."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, hessian
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import unweave as uw
+from tests.inspection.graphs import DECAY, graph, look, minimum, objective, trained, validation
+from unweave.graph.removal import remove
+from unweave.inspection import direction, inspection as result
+from unweave.objective.losses import cross_entropy, squared_error
+from unweave.objective.parameters import flatten
+
+
+@pytest.fixture(autouse=True)
+def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solve to the end, so that nothing is compared but what scores are made of."""
+    monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
+
+
+def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> list[float]:
+    """[q(θ; G') − q(θ; G)] + ⟨H⁻¹∇q, ∇L − ∇L'⟩ with a dense Hessian, one request after the other."""
+    here = objective(model, data)
+    theta = flatten(model)
+
+    def total(at: Tensor) -> Tensor:
+        losses = cross_entropy(here.outputs(at)[data.train_mask], data.y[data.train_mask])
+        return losses.sum() + (here.mu * at.square()).sum() / 2
+
+    def quantity(at: Tensor) -> Tensor:
+        return cross_entropy(here.outputs(at)[data.val_mask], data.y[data.val_mask]).mean()
+
+    slope = torch.func.grad(quantity)(theta)
+    s = torch.linalg.solve(hessian(total)(theta), slope)
+    found = []
+    for request in requests:
+        left = remove(data, request)
+        v = here.evaluate(theta)[1] - objective(model, left.data).evaluate(theta)[1]
+        direct = validation(model, left.data, data, left.nodes) - validation(model, data, data, left.nodes)
+        found.append(direct + float(s @ v))
+    return found
+
+
+def requests(data: Data, kind: str, found: Any) -> list[uw.Request]:
+    if kind == "edges":
+        return [uw.Request(edges=[(a, b)]) for a, b in found.edge_index.t().tolist()]
+    if kind == "labels":
+        return [uw.Request(labels=[i]) for i in data.train_mask.nonzero().flatten().tolist()]
+    if kind == "rows":
+        return [uw.Request(features={i: "all"}) for i in data.x.any(dim=1).nonzero().flatten().tolist()]
+    return [uw.Request(nodes=[i]) for i in range(data.num_nodes)]
+
+
+def chosen(data: Data, kind: str, found: Any) -> list[float]:
+    scores: Tensor = found.scores(kind)
+    mask = {"labels": data.train_mask, "rows": data.x.any(dim=1)}.get(kind)
+    picked: list[float] = (scores if mask is None else scores[mask]).tolist()
+    return picked
+
+
+@pytest.mark.parametrize("kind", ["nodes", "labels", "edges", "rows"])
+@pytest.mark.parametrize("name", ["sgc", "gcn", "sage"])
+def test_the_formula_with_a_dense_hessian(name: str, kind: str) -> None:
+    data = graph(24, 4)
+    model = trained(name, data, **({} if name == "sgc" else {"hidden": 3, "activation": "tanh"}))
+    found = look(model, data)
+    assert found.subject.direction.curvature == "hessian"
+    assert chosen(data, kind, found) == pytest.approx(dense_scores(model, data, requests(data, kind, found)), abs=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["nodes", "labels", "edges", "rows"])
+def test_retraining_a_convex_model(kind: str) -> None:
+    """An error of second order: in a graph of four copies an item is a quarter of it, and the error a sixteenth."""
+    once = graph(30, 4)
+    errors = []
+    for copies in (1, 4):
+        data = together([once] * copies)
+        model = trained("sgc", data)
+        found = look(model, data)
+        asked = requests(data, kind, found)
+        ends = dict(zip(map(str, asked), chosen(data, kind, found), strict=True))
+        some = asked[:12]
+        actual = []
+        for request in some:
+            left = remove(data, request)
+            after = validation(minimum(model, left.data), left.data, data, left.nodes)
+            actual.append(after - validation(model, data, data, left.nodes))
+        predicted = torch.tensor([ends[str(request)] for request in some])
+        wanted = torch.tensor(actual)
+        assert torch.corrcoef(torch.stack([predicted, wanted]))[0, 1] > 0.95
+        errors.append(float((predicted - wanted).norm() * copies))
+    assert errors[1] < 0.45 * errors[0]
+
+
+def together(graphs: list[Data]) -> Data:
+    """Graphs side by side as one."""
+    size = graphs[0].num_nodes
+    parts = {key: torch.cat([g[key] for g in graphs]) for key in ("x", "y", "train_mask", "val_mask", "test_mask")}
+    edges = torch.cat([g.edge_index + i * size for i, g in enumerate(graphs)], dim=1)
+    return Data(**parts, edge_index=edges, num_classes=graphs[0].num_classes)
+
+
+def test_columns_of_a_convex_model() -> None:
+    data = graph(80, 12)
+    model = trained("sgc", data)
+    found, now = look(model, data), validation(model, data, data)
+    actual = []
+    for column in range(data.num_features):
+        left = data.clone()
+        left.x = left.x.clone()
+        left.x[:, column] = 0
+        actual.append(validation(minimum(model, left), left, data) - now)
+    both = torch.stack([found.features, torch.tensor(actual)])
+    assert torch.corrcoef(both)[0, 1] > 0.9
+
+
+def test_relabelling_nodes_relabels_scores() -> None:
+    data = graph(30)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    order = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(1))
+    place = order.argsort()
+    other = Data(**{key: data[key][order] for key in ("x", "y", "train_mask", "val_mask", "test_mask")})
+    other.edge_index = place[data.edge_index]
+    one, two = look(model, data), look(model, other)
+    assert two.value == pytest.approx(one.value)
+    for kind in ("nodes", "labels", "rows"):
+        assert torch.allclose(two.scores(kind), one.scores(kind)[order], atol=1e-8)
+    pairs = {tuple(sorted(pair)): score for pair, score in zip(one.edge_index.t().tolist(), one.edges, strict=True)}
+    for (a, b), score in zip(order[two.edge_index].t().tolist(), two.edges, strict=True):
+        assert float(score) == pytest.approx(float(pairs[min(a, b), max(a, b)]), abs=1e-8)
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat"])
+def test_chunks_do_not_change_scores(name: str) -> None:
+    data = graph(30)
+    model = trained(name, data)
+    one, two = look(model, data), look(model, data, memory_mib=0.02)
+    for kind in ("nodes", "edges"):
+        assert torch.allclose(one.scores(kind), two.scores(kind), atol=1e-9)
+
+
+class Plain(nn.Module):
+    """PyG's own layers, and one output a node."""
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(features, 4), GCNConv(4, outputs)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+def test_any_module_has_the_scores_of_ours() -> None:
+    """PyG's layers by copies of neighbourhoods, and ours by their layers, are the same model."""
+    data = graph(30)
+    ours = trained("gcn", data, hidden=4, activation="tanh")
+    other = Plain(data.num_features, data.num_classes).double()
+    names = {"conv1": "first", "conv2": "second"}
+    renamed = {f"{names[key.partition('.')[0]]}.{key.partition('.')[2]}": v for key, v in ours.state_dict().items()}
+    other.load_state_dict(renamed)
+    one, two = look(ours, data), look(other, data)
+    for kind in ("nodes", "edges", "labels", "features", "rows"):
+        assert torch.allclose(one.scores(kind), two.scores(kind), atol=1e-7)
+
+
+def test_regression() -> None:
+    data = graph(30)
+    data.y = (data.x @ torch.linspace(-1, 1, data.num_features, dtype=torch.float64))[:, None]
+    torch.manual_seed(0)
+    model = minimum(Plain(data.num_features, 1), data, squared_error)
+    node = int(data.val_mask.nonzero()[0])
+    found = look(model, data, f"node:{node}", loss=squared_error)
+    assert found.value == pytest.approx(float(model(data.x, data.edge_index)[node].detach()))
+    best = found.top("labels", 1)[0]
+    left = remove(data, uw.Request(labels=[best.item]))
+    after = minimum(model, left.data, squared_error)(data.x, data.edge_index)[node]
+    assert float(after.detach()) - found.value == pytest.approx(best.effect, rel=0.35)
+
+
+def test_float32_gives_the_scores_of_float64() -> None:
+    data = graph(30)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    single = data.clone()
+    single.x = data.x.float()
+    one, two = look(model, data), look(copy.deepcopy(model).float(), single)
+    for kind in ("nodes", "labels", "edges"):
+        assert torch.corrcoef(torch.stack([one.scores(kind), two.scores(kind)]))[0, 1] > 0.999
+
+
+def test_quantities() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    with torch.no_grad():
+        outputs = model(data.x, data.edge_index)
+    first, second = outputs[3].topk(2)[0].tolist()
+    margin = look(model, data, "node:3")
+    assert margin.value == pytest.approx(first - second)
+    assert margin.nodes[3] == 0
+    groups = data.x[:, 0] > 0.5
+    gap = look(model, data, uw.Gap(groups, ~groups))
+    losses = cross_entropy(outputs, data.y)
+    wanted = losses[groups & data.val_mask].mean() - losses[~groups & data.val_mask].mean()
+    assert gap.value == pytest.approx(float(wanted))
+    parity = look(model, data, uw.Gap(groups, ~groups, of=1))
+    shares = outputs.softmax(dim=-1)[:, 1]
+    assert parity.value == pytest.approx(float(shares[groups].mean() - shares[~groups].mean()))
+    label = int(data.y[data.val_mask][0])
+    mine = data.val_mask & (data.y == label)
+    assert look(model, data, f"class:{label}").value == pytest.approx(float(losses[mine].mean()))
+
+
+def test_a_function_of_the_users_is_scored_by_its_slope() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    own = look(model, data, lambda outputs, data: cross_entropy(outputs[data.val_mask], data.y[data.val_mask]).mean())
+    ready = look(model, data)
+    assert own.value == pytest.approx(ready.value)
+    assert torch.allclose(own.labels, ready.labels, atol=1e-9)
+    assert torch.corrcoef(torch.stack([own.edges, ready.edges]))[0, 1] > 0.98
+
+
+def test_test_labels_are_never_read() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    hidden = data.clone()
+    hidden.y = torch.where(data.test_mask, -1, data.y)
+    one, two = look(model, data), look(model, hidden)
+    for kind in ("nodes", "labels", "edges", "features"):
+        assert torch.equal(one.scores(kind), two.scores(kind))
+
+
+def test_a_group_is_a_set_and_not_a_sum() -> None:
+    data = graph(30)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    found = look(model, data)
+    for kind in ("nodes", "labels", "edges", "rows"):
+        one = found.top(kind, 1)
+        assert found.group(one) == pytest.approx(one[0].effect, abs=1e-8)
+    pair = found.top("edges", 3)
+    (dense,) = dense_scores(model, data, [found.request(pair)])
+    assert found.group(pair) == pytest.approx(dense, abs=1e-7)
+    assert abs(found.group(pair) - sum(one.effect for one in pair)) > 1e-6
+
+
+def test_what_is_told() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    found = look(model, data)
+    told = found.to_dict()
+    assert told["of"] == "validation"
+    assert len(told["top"]["edges"]) == 10
+    effects = [abs(one["effect"]) for one in told["top"]["nodes"]]
+    assert effects == sorted(effects, reverse=True)
+    assert told["passes"] > 0
+    assert "edge" in str(found)
+    assert found.title in str(found)
+    assert all(one.effect < 0 for one in found.top("edges", 3, order="lowers"))
+    assert all(one.effect > 0 for one in found.top("edges", 3, order="raises"))
+
+
+def test_ordinary_training_is_not_trusted() -> None:
+    data = graph(40)
+    run = uw.train(uw.models.GCN(6, 3).double(), data, epochs=20, seed=0)
+    found = run.inspect()
+    assert not found.trusted
+    assert "not trained to a minimum" in str(found)
+    assert bool(torch.isfinite(found.edges).all())
+
+
+@pytest.mark.parametrize(
+    ("of", "says"),
+    [
+        ("node:99", "0 … 39"),
+        ("class:7", "0 … 2"),
+        ("valid", "validation"),
+        (3, "got 3"),
+        (lambda outputs, data: 1.0, "one floating-point number"),
+        (lambda outputs, data: torch.zeros(1), "does not depend"),
+        (uw.Gap(torch.ones(3, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "boolean mask of 40"),
+        (uw.Gap(torch.zeros(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "needs a node"),
+        (uw.Gap(torch.ones(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool), of="f1"), "'loss' or the number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(of: Any, says: str) -> None:
+    data = graph(40)
+    model = uw.models.GCN(6, 3).double()
+    with pytest.raises(uw.UnweaveError, match=says):
+        look(model, data, of)
+
+
+def test_graphs_and_models_that_cannot_be_inspected() -> None:
+    data = graph(40)
+    bare = data.clone()
+    bare.val_mask = torch.zeros(40, dtype=torch.bool)
+    model = trained("gcn", data, hidden=4)
+    with pytest.raises(uw.DataError, match="val_mask"):
+        look(model, bare)
+    alone = data.clone()
+    alone.val_mask = data.val_mask & (data.y != 1)
+    with pytest.raises(uw.RequestError, match="no validation node"):
+        look(model, alone, "class:1")
+    with pytest.raises(uw.DataError, match="plain graphs"):
+        look(model, uw.tasks.Links.of(data))
+    with pytest.raises(uw.ModelError, match=r"torch\.nn\.Module"):
+        look("gcn", data)  # type: ignore[arg-type]
+    other = uw.prepare(uw.models.GCN(6, 3).double(), data, weight_decay=DECAY)
+    with pytest.raises(uw.MethodError, match="other parameters"):
+        look(model, data, prepared=other)
+    with pytest.raises(uw.RequestError, match="kind must be"):
+        look(model, data).top("shoes")  # type: ignore[arg-type]
+    assert set(result.TOLD) < set(result.KINDS)
+
+
+class Pooled(nn.Module):
+    """Every node hears of the mean of all."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.conv = GCNConv(features, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.conv(x, edge_index)
+        return h - h.mean(dim=0)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_mixes_all_nodes_is_refused_before_it_is_believed() -> None:
+    data = graph(40)
+    model = Pooled(6, 3).double()
+    found = look(model, data)
+    assert bool(found.labels.any())
+    with pytest.raises(uw.ModelError, match="depends on more than the 1 hops"):
+        _ = found.edges
+
+
+def test_two_calls_that_differ_are_refused() -> None:
+    class Noisy(Plain):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(nn.functional.dropout(x, 0.5), edge_index)
+
+    with pytest.raises(uw.ModelError, match="deterministic"):
+        look(Noisy(6, 3).double(), graph(40))
+
+
+def test_functional_call_is_what_is_inspected() -> None:
+    """The reference of these tests is the model itself."""
+    data = graph(24, 4)
+    model = trained("sgc", data)
+    named = dict(model.named_parameters())
+    torch.testing.assert_close(
+        functional_call(model, named, (data.x, data.edge_index)), objective(model, data).outputs(flatten(model))
+    )
