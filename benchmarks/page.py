@@ -12,6 +12,7 @@ from pathlib import Path
 from pages import (
     audit,
     changes,
+    inspection,
     ladder,
     ladder_matrix,
     living,
@@ -35,6 +36,7 @@ from shared import RESULTS
 PAGES = {
     "audit": audit.PAGE,
     "changes": changes.PAGE,
+    "inspection": inspection.PAGE,
     "ladder": ladder.PAGE,
     "ladder_matrix": ladder_matrix.PAGE,
     "living": living.PAGE,

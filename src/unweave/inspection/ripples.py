@@ -4,7 +4,7 @@ A removal changes a few entries of the matrix that messages are propagated by, a
 step the rows that changed are known, of every removal of a chunk at once; a row that did not change is that of the
 graph as it is, which all removals share. Nothing is linearised, and the work is that of what changes:
 
-    P'm'(v) = a'_v [ Σ_u w_uv b_u m_u + Σ_{u changed, edge kept} w_uv (b'_u m'_u − b_u m_u) − Σ_{edge gone} w_uv b_u m_u ]
+    P'm'(v) = a'_v [Σ_u w_uv b_u m_u + Σ_{u changed, edge kept} w_uv (b'_u m'_u − b_u m_u) − Σ_{edge gone} w_uv b_u m_u]
 
 with a = b = d^-½ where messages are normalised by degrees, each node its own neighbour, and a = 1/n, b = 1 for the mean
 over n neighbours.

@@ -1,0 +1,212 @@
+"""Scores of an inspection against what removal really does.
+
+    python benchmarks/inspection.py --data cora --models gcn,sage,sgc,sign
+    python benchmarks/inspection.py --part fast --data pubmed
+
+For single nodes, edges and columns drawn at random, and for random halves of the training labels, the predicted change
+of the mean validation loss stands beside the real one. Real is the model at its minimum on the remaining graph: the
+minimisation goes on from the trained model until the next step promises less than a ten-millionth of its whole fall.
+For some items the model is also trained from scratch. Ordinary models are trained again from the same seed.
+
+The name is not ``inspect.py``, as Python's own module is called so and scripts look in their folder first.
+"""
+
+import copy
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from page import PAGES
+from shared import Document, append, arguments, lines, made
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+import unweave as uw
+from unweave._core.cost import Meter
+from unweave.curvature.solvers import minimise
+from unweave.graph.removal import remove
+from unweave.inspection import Inspection
+from unweave.models import build
+from unweave.objective.decay import decay_vector
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import duplicate, flatten, load_flat
+
+DECAYS = {"forgettable": 1e-3, "ordinary": 1e-4}
+SETTLED, EVALUATIONS = 1e-7, 300
+KINDS = ("nodes", "edges", "features", "labels")
+Requested = tuple[str, float, uw.Request]
+"""What it is, its score and the request that forgets it."""
+
+
+def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
+    """A model in double precision; a forgettable one is polished on, as real effects are of the size of rounding."""
+    nodes, forgettable = int(data.train_mask.sum()), way == "forgettable"
+    torch.manual_seed(seed)
+    model = build(name, data.num_features, int(data.num_classes), forgettable=forgettable, nodes=nodes).double()
+    how: dict[str, Any] = {"seed": seed, "weight_decay": DECAYS[way], "examine": False}
+    if not forgettable:
+        return uw.train(model, data, epochs=100, **how).prepare()
+    run = uw.train(model, data, forgettable=True, **how)
+    better = uw.polish(run.model, data, weight_decay=DECAYS[way], evaluations=240, examine=False)
+    return run.replace(model=better.model, prepared=better.prepared)
+
+
+def objective(model: nn.Module, data: Data, way: str) -> Objective:
+    """The objective on some graph."""
+    return Objective(model, data, cross_entropy, decay_vector(model, DECAYS[way]), call, Meter(data.x.device))
+
+
+def loss(model: nn.Module, left: Data, whole: Data, gone: Tensor) -> float:
+    """The quantity: the mean validation loss, of which deleted nodes have no part."""
+    counted = whole.val_mask.clone()
+    counted[gone] = False
+    with torch.no_grad():
+        outputs = model.eval()(left.x, left.edge_index)
+    return float(cross_entropy(outputs[counted], whole.y[counted]).sum() / whole.val_mask.sum())
+
+
+def followed(run: uw.Run, left: Data, way: str) -> nn.Module:
+    """The model at its minimum on the remaining graph, from where it is."""
+    model = duplicate(run.model)
+    there, theta = objective(model, left, way), flatten(model)
+    value, gradient = there.evaluate(theta)
+    assert run.prepared is not None
+    theta, _ = minimise(
+        there.evaluate,
+        theta,
+        value,
+        gradient,
+        run.prepared.curvature.solve,
+        evaluations=EVALUATIONS,
+        tolerance=0.0,
+        settled=SETTLED,
+    )
+    load_flat(model, theta)
+    return model
+
+
+def chosen(found: Inspection, data: Data, kind: str, count: int) -> list[Requested]:
+    """Random items of a kind, with their scores."""
+    draw = np.random.default_rng(KINDS.index(kind))
+    scores = found.scores(kind)  # type: ignore[arg-type]
+    pool = np.arange(scores.numel())
+    if kind == "labels":
+        pool = data.train_mask.nonzero().flatten().numpy()
+    if kind == "features":
+        pool = (data.x != 0).any(dim=0).nonzero().flatten().numpy()
+    picked = draw.choice(pool, min(count, pool.size), replace=False).tolist()
+    items = [found.item(kind, number) for number in picked]  # type: ignore[arg-type]
+    return [(item.name, item.effect, found.request(item)) for item in items]
+
+
+def halves(found: Inspection, data: Data, count: int) -> list[Requested]:
+    """Random halves of the training labels, each with the sum of its scores."""
+    draw, nodes = np.random.default_rng(7), data.train_mask.nonzero().flatten().numpy()
+    drawn = [sorted(draw.choice(nodes, nodes.size // 2, replace=False).tolist()) for _ in range(count)]
+    return [(f"half {i}", float(found.labels[some].sum()), uw.Request(labels=some)) for i, some in enumerate(drawn)]
+
+
+def real(run: uw.Run, asked: Requested, way: str, anew: bool) -> float:
+    """What a removal really changes."""
+    name, _, request = asked
+    removal = remove(run.data, request)
+    if anew or way == "ordinary":
+        model = train(run_name(run), removal.data, way).model
+    else:
+        model = followed(run, removal.data, way)
+    return loss(model, removal.data, run.data, removal.nodes) - loss(run.model, run.data, run.data, removal.nodes)
+
+
+def run_name(run: uw.Run) -> str:
+    """The name of a built-in model."""
+    return type(run.model).__name__.lower()
+
+
+def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Callable[[Document], None]) -> None:
+    """All of one model on one graph; every kind is kept once it is done."""
+    begun = time.perf_counter()
+    run = train(name, data, way)
+    trained = time.perf_counter() - begun
+    found = run.inspect("validation")
+    for kind, count in counts.items():
+        if not count:
+            continue
+        anew = kind.startswith("anew ")
+        plain = kind.removeprefix("anew ")
+        asked = halves(found, data, count) if plain == "halves" else chosen(found, data, plain, count)
+        begun = time.perf_counter()
+        pairs = [(score, real(run, one, way, anew)) for one in asked for score in [one[1]]]
+        keep(
+            {
+                "part": "items",
+                "data": data.name,
+                "model": name,
+                "way": way,
+                "kind": kind,
+                "predicted": [pair[0] for pair in pairs],
+                "real": [pair[1] for pair in pairs],
+                "items": [one[0] for one in asked],
+                "decay": DECAYS[way],
+                "stationarity": run.prepared.stationarity if run.prepared else None,
+                "train_seconds": trained,
+                "seconds": time.perf_counter() - begun,
+            }
+        )
+
+
+def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
+    """Time and passes of scoring everything, beside those of one training, in single precision as users have it."""
+    data = copy.copy(data)
+    data.x = data.x.float()
+    nodes = int(data.train_mask.sum())
+    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=nodes)
+    begun = time.perf_counter()
+    run = uw.train(model, data, weight_decay=DECAYS["forgettable"], forgettable=True, examine=False)
+    trained = time.perf_counter() - begun
+    document: Document = {"part": "fast", "data": data.name, "model": name, "train_seconds": trained}
+    begun = time.perf_counter()
+    found = run.inspect("validation")
+    document["solve_seconds"] = time.perf_counter() - begun
+    for kind in ("labels", "features", "nodes", "edges"):
+        begun = time.perf_counter()
+        found.scores(kind)
+        document[f"{kind}_seconds"] = time.perf_counter() - begun
+    keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
+
+
+def main() -> None:
+    """Measure what was asked for, one line a kind."""
+    parser = arguments(
+        __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"), ways=("forgettable",),
+        nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
+    )  # fmt: skip
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    path: Path = asked.out / "inspection.jsonl"
+    done = {(d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
+
+    def keep(document: Document) -> None:
+        append(path, document | made("cpu"))
+        PAGES["inspection"].write(asked.out)
+
+    for graph in asked.data:
+        data = uw.load(graph, seed=0)
+        data.x = data.x.double()
+        for name in asked.models:
+            if asked.part == "fast":
+                fast(data, name, keep)
+                continue
+            for way in asked.ways:
+                counts = {kind: getattr(asked, kind) for kind in (*KINDS, "halves")}
+                counts |= {f"anew {kind}": asked.anew for kind in KINDS[:3]} if way == "forgettable" else {}
+                left = {kind: n for kind, n in counts.items() if (graph, name, way, kind) not in done}
+                if any(left.values()):
+                    measure(data, name, way, left, keep)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""The page of ``inspection.py``: scores beside what removal really does, and what they cost."""
+
+from pathlib import Path
+from statistics import median
+
+from scipy.stats import pearsonr, spearmanr
+from shared import Document, lines
+
+from pages.parts import Blocks, Page, columns, number, places
+
+ORDER = ("nodes", "edges", "features", "labels", "halves")
+NAMES = {"halves": "halves of the training labels (LDS)"}
+
+
+def read(out: Path) -> list[Document]:
+    """What was measured."""
+    return lines(out / "inspection.jsonl")
+
+
+def agreement(document: Document) -> float:
+    """Spearman's correlation of predicted and real changes."""
+    return float(spearmanr(document["predicted"], document["real"])[0])
+
+
+def blocks(found: list[Document]) -> Blocks:
+    """What was found."""
+    items = [document for document in found if document["part"] == "items"]
+    yield (
+        "Made by `python benchmarks/inspection.py` from `inspection.jsonl`; "
+        f"{places(found, 'torch {torch}, commit {commit:.12}')}. The quantity is the mean validation loss. A score is "
+        "its predicted change if the item is forgotten and the model trained without it; *real* is the model at its "
+        "minimum on the remaining graph, followed from the trained model until a step promises less than 1e-7 of the "
+        "whole fall. What a score is made of is said in [Inspect](../../../docs/inspect.md)."
+    )
+    yield "## Models trained to a minimum"
+    yield columns(_rows(items, "forgettable", anew=False), CELLS)
+    scratch = _rows(items, "forgettable", anew=True)
+    if scratch:
+        yield "The same where real is a training from scratch on the remaining graph, which costs as much as the first:"
+        yield columns(scratch, CELLS)
+    ordinary = _rows(items, "ordinary", anew=False)
+    if ordinary:
+        yield "## Models trained as usual"
+        yield (
+            "100 epochs, weight decay 1e-4; real is the same training, from the same seed, on the remaining graph. Where "
+            "training ends is then partly luck, and `inspect` says that its scores are not to be trusted."
+        )
+        yield columns(ordinary, CELLS)
+    quick = [document for document in found if document["part"] == "fast"]
+    if quick:
+        yield "## Cost"
+        yield (
+            "Scoring all nodes and all edges in single precision on one core, with the prepared state of the training, "
+            "beside one training to a minimum."
+        )
+        yield columns(quick, COSTS)
+
+
+def _rows(items: list[Document], way: str, *, anew: bool) -> list[Document]:
+    some = [d for d in items if d["way"] == way and d["kind"].startswith("anew ") == anew]
+    return sorted(some, key=lambda d: (d["data"], d["model"], ORDER.index(d["kind"].removeprefix("anew "))))
+
+
+def _error(document: Document) -> float:
+    pairs = zip(document["predicted"], document["real"], strict=True)
+    return median(abs(score - value) / abs(value) for score, value in pairs if value)
+
+
+CELLS = {
+    "graph": lambda d: d["data"],
+    "model": lambda d: d["model"],
+    "items": lambda d: NAMES.get(kind := d["kind"].removeprefix("anew "), kind),
+    "how many": lambda d: len(d["real"]),
+    "Spearman": lambda d: number(agreement(d), ".3f"),
+    "Pearson": lambda d: number(float(pearsonr(d["predicted"], d["real"])[0]), ".3f"),
+    "median relative error": lambda d: number(_error(d), ".0%"),
+}
+
+COSTS = {
+    "graph": lambda d: d["data"],
+    "model": lambda d: d["model"],
+    "nodes": lambda d: f"{d['nodes']:,}",
+    "edges": lambda d: f"{d['edges']:,}",
+    "training, s": lambda d: number(d["train_seconds"], ".1f"),
+    "solve, s": lambda d: number(d["solve_seconds"], ".2f"),
+    "all labels, s": lambda d: number(d["labels_seconds"], ".2f"),
+    "all columns, s": lambda d: number(d["features_seconds"], ".2f"),
+    "all nodes, s": lambda d: number(d["nodes_seconds"], ".1f"),
+    "all edges, s": lambda d: number(d["edges_seconds"], ".1f"),
+    "nodes and edges, of a training": lambda d: number(
+        (d["solve_seconds"] + d["nodes_seconds"] + d["edges_seconds"]) / d["train_seconds"], ".0%"
+    ),
+}
+
+PAGE = Page("Inspect", read, blocks)
