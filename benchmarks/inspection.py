@@ -112,7 +112,7 @@ def halves(found: Inspection, data: Data, count: int) -> list[Requested]:
 
 def real(run: uw.Run, asked: Requested, way: str, anew: bool) -> float:
     """What a removal really changes."""
-    name, _, request = asked
+    _, _, request = asked
     removal = remove(run.data, request)
     if anew or way == "ordinary":
         model = train(run_name(run), removal.data, way).model
@@ -181,8 +181,8 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
 def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
-        __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"), ways=("forgettable",),
-        nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
+        __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"),
+        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
     )  # fmt: skip
     asked = parser.parse_args()
     torch.set_num_threads(1)

@@ -42,8 +42,8 @@ def blocks(found: list[Document]) -> Blocks:
     if ordinary:
         yield "## Models trained as usual"
         yield (
-            "100 epochs, weight decay 1e-4; real is the same training, from the same seed, on the remaining graph. Where "
-            "training ends is then partly luck, and `inspect` says that its scores are not to be trusted."
+            "100 epochs, weight decay 1e-4; real is the same training, from the same seed, on the remaining graph. "
+            "Where training ends is then partly luck, and `inspect` says that its scores are not to be trusted."
         )
         yield columns(ordinary, CELLS)
     quick = [document for document in found if document["part"] == "fast"]
@@ -63,7 +63,7 @@ def _rows(items: list[Document], way: str, *, anew: bool) -> list[Document]:
 
 def _error(document: Document) -> float:
     pairs = zip(document["predicted"], document["real"], strict=True)
-    return median(abs(score - value) / abs(value) for score, value in pairs if value)
+    return float(median(abs(score - value) / abs(value) for score, value in pairs if value))
 
 
 CELLS = {

@@ -18,7 +18,6 @@ from unweave._core.version import __version__
 if TYPE_CHECKING:
     from unweave import integrations as integrations, methods as methods, models as models, tasks as tasks
     from unweave.auditing import Audit as Audit
-    from unweave.auditing.before.explain import Explanation as Explanation, explain as explain
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
     from unweave.changes import Change as Change
     from unweave.curvature.preparation import prepare as prepare
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from unweave.experiments.compare import compare as compare
     from unweave.graph.draw import draw as draw
     from unweave.inspection import Gap as Gap, Inspection as Inspection
+    from unweave.inspection.explain import Explanation as Explanation, explain as explain
     from unweave.inspection.inspect import inspect as inspect
     from unweave.methods import Method as Method
     from unweave.methods.ladder.calibration import Calibration as Calibration
@@ -98,7 +98,7 @@ _VOCABULARY = {
 _BESIDE = {
     "Calibration": "methods.ladder.calibration",
     "Checkpoint": "training.checkpoints",
-    "Explanation": "auditing.before.explain",
+    "Explanation": "inspection.explain",
     "Gap": "inspection.quantity",
     "Inspection": "inspection.inspection",
     "InterruptedStream": "errors",
@@ -108,7 +108,7 @@ _BESIDE = {
     "Screening": "auditing.before.screen",
     "Trainer": "training.checkpoints",
     "Unlearned": "unlearning",
-    "explain": "auditing.before.explain",
+    "explain": "inspection.explain",
     "screen": "auditing.before.screen",
     "trace_path": "training.path",
 }

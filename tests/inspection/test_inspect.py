@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.inspection.graphs import DECAY, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, inspection as result
+from unweave.inspection import direction, scores as result
 from unweave.objective.losses import cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 

@@ -13,6 +13,7 @@ from unweave.cli.compare import compare
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
 from unweave.cli.forget import forget
+from unweave.cli.inspect import inspect
 from unweave.cli.ledger import ledger
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
@@ -38,6 +39,7 @@ for command in (
     prepare,
     calibrate,
     rehearse,
+    inspect,
     explain,
     forget,
     update,

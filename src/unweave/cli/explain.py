@@ -28,8 +28,8 @@ def explain(
     json: Json = False,
 ) -> None:
     """Explain a request: the forces and the nodes that would move the model. Nothing is forgotten."""
-    from unweave.auditing.before.explain import explain as explain_request
     from unweave.experiments.plots import plot_explanation
+    from unweave.inspection.explain import explain as explain_request
 
     wanted = request_reader(request, forget, request_seed)
     drawable(plot)

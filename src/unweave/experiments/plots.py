@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from unweave.auditing.before.explain import PULLS, RESISTANCES, Explanation, NodeForce
 from unweave.experiments.compare import Comparison
 from unweave.experiments.style import canvas, save
+from unweave.inspection.explain import PULLS, RESISTANCES, Explanation, NodeForce
 
 __all__ = ["plot_comparison", "plot_explanation"]
 

@@ -8,7 +8,7 @@ All values have a leading dimension for the parameters that the model is evaluat
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -28,6 +28,9 @@ __all__ = ["Form", "form_of"]
 
 State = tuple[Tensor, ...]
 """What is known of some rows between two steps, each ``[parameters, rows, width]``."""
+
+Before = Callable[[], State]
+"""The state of some rows before a step, for who needs it."""
 
 Weights = Mapping[str, Tensor]
 
@@ -58,7 +61,7 @@ class Form(ABC):
         """What these rows send to their neighbours."""
 
     @abstractmethod
-    def after(self, step: int, heard: Tensor, state: State) -> State:
+    def after(self, step: int, heard: Tensor, state: Before) -> State:
         """The rows once they have heard from their neighbours."""
 
     @abstractmethod
@@ -81,7 +84,7 @@ class _Linear(Form):
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
 
-    def after(self, step: int, heard: Tensor, state: State) -> State:
+    def after(self, step: int, heard: Tensor, state: Before) -> State:
         return (heard,)
 
     def leave(self, state: State) -> Tensor:
@@ -104,8 +107,9 @@ class _Wide(Form):
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
 
-    def after(self, step: int, heard: Tensor, state: State) -> State:
-        return (heard + state[1], *state[2:])
+    def after(self, step: int, heard: Tensor, state: Before) -> State:
+        _, own, *others = state()
+        return (heard + own, *others)
 
     def leave(self, state: State) -> Tensor:
         weights = self._weights
@@ -141,14 +145,15 @@ class _Stacked(Form):
     def message(self, step: int, state: State) -> Tensor:
         return state[0] if step == 0 else self._taken(step, state[0], self._to)
 
-    def after(self, step: int, heard: Tensor, state: State) -> State:
+    def after(self, step: int, heard: Tensor, state: Before) -> State:
         heard = heard + torch.cat([self._weights[f"{layer}.{self._bias}"] for layer in self._layers(step)], -1)[:, None]
         if self._own is not None:
-            heard = heard + (state[1] if step == 0 else self._taken(step, state[0], self._own))
+            before = state()
+            heard = heard + (before[1] if step == 0 else self._taken(step, before[0], self._own))
         if step == 0:
             return (self._activation(heard),)
         classes = self._weights[f"conv2.{self._bias}"].size(-1)
-        outputs = heard[..., :classes] + (state[1] if step > 1 else 0.0)
+        outputs = heard[..., :classes] + (state()[1] if step > 1 else 0.0)
         return (self._activation(heard[..., classes:]), outputs)
 
     def leave(self, state: State) -> Tensor:

@@ -1,228 +1,73 @@
-"""The answer of an inspection: what every part of the graph does to a quantity."""
+"""The answer of an inspection: scores, groups, and their proof by removal."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal
 
-import torch
 from torch import Tensor
 
-from unweave.errors import RequestError
-from unweave.graph.index import distinct_edges
-from unweave.graph.removal import remove
-from unweave.inspection.columns import score_columns
-from unweave.inspection.removals import edges_apart, label_removals, node_removals, row_removals
-from unweave.inspection.subject import Subject
-from unweave.request import ALL, Request
+from unweave.inspection.groups import Community, Strongest, communities, contribution, strongest
+from unweave.inspection.proof import Confirmation, Rehearsed, confirm, rehearse
+from unweave.inspection.scores import TOLD, Kind, Scores
+from unweave.methods import Method
+from unweave.request import Request
+from unweave.training.recipe import Recipe
 
-__all__ = ["KINDS", "Inspection", "Kind", "Scored"]
-
-Kind = Literal["nodes", "labels", "edges", "features", "rows"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-TOLD: tuple[Kind, ...] = ("nodes", "labels", "edges", "features")
-"""What is told where nothing else is asked: a node's row is most of what the node is."""
-
-NAMES = {"nodes": "node", "labels": "label of node", "edges": "edge", "features": "feature", "rows": "features of node"}
+__all__ = ["Inspection"]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One item and its score.
-
-    Attributes:
-        kind: What it is.
-        item: A node, a pair of nodes or a column.
-        effect: The predicted change of the quantity if it were forgotten and the model retrained.
-    """
-
-    kind: Kind
-    item: int | tuple[int, int]
-    effect: float
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        what = f"{self.item[0]}–{self.item[1]}" if isinstance(self.item, tuple) else str(self.item)
-        return f"{NAMES[self.kind]} {what}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON document."""
-        return {"kind": self.kind, "item": self.item, "effect": self.effect}
-
-
-class Inspection:
+class Inspection(Scores):
     """What every part of the graph does to a quantity. ``str(inspection)`` is for people, :meth:`to_dict` for machines.
 
     A score is the predicted change of the quantity if the item were forgotten and the model trained without it: below
     zero where the item adds to the quantity. Scores are computed when they are first asked for, all of a kind at once.
-
-    Attributes:
-        subject: The model, its graph and the direction of the quantity.
-        value: The quantity now.
-        warnings: Why scores may not be trusted, where they may not.
     """
 
-    def __init__(self, subject: Subject, value: float, warnings: Sequence[str]) -> None:
-        self.subject, self.value, self.warnings = subject, value, tuple(warnings)
-
-    def __repr__(self) -> str:
-        return f"<Inspection of {self.subject.quantity.title}: {self.value:.4g}>"
-
-    @property
-    def title(self) -> str:
-        """What was asked about, in words."""
-        return self.subject.quantity.title
-
-    @property
-    def trusted(self) -> bool:
-        """Whether nothing speaks against the scores."""
-        return not self.warnings
-
-    @property
-    def passes(self) -> float:
-        """Sweeps over the graph so far, rows that were evaluated for single removals counted as shares of one."""
-        return self.subject.objective.meter.passes
-
-    @cached_property
-    def nodes(self) -> Tensor:
-        """The effect of deleting each node with its edges, features and label, ``[nodes]``.
-
-        Where the quantity counts the node itself, its own part is left out before and after.
-        """
-        data = self.subject.data
-        there = torch.arange(data.num_nodes, device=data.x.device)
-        found = self.subject.scorer.score(node_removals(data, there))
-        own = self.subject.quantity.node
-        if own is not None:
-            found[own] = 0.0
-        return found
-
-    @cached_property
-    def labels(self) -> Tensor:
-        """The effect of no longer using each node's label, ``[nodes]``; zero for nodes that were not trained on."""
-        data = self.subject.data
-        return self.subject.scorer.score(label_removals(data, torch.arange(data.num_nodes, device=data.x.device)))
-
-    @cached_property
-    def edge_index(self) -> Tensor:
-        """The edges that are scored, ``[2, edges]``: of an undirected graph each once."""
-        return distinct_edges(self.subject.objective.data).t()
-
-    @cached_property
-    def edges(self) -> Tensor:
-        """The effect of removing each edge of ``edge_index``, ``[edges]``."""
-        return self.subject.scorer.score(edges_apart(self.subject.data, self.edge_index.t())[1])
-
-    @cached_property
-    def features(self) -> Tensor:
-        """The effect of removing each column of features from all nodes, ``[columns]``."""
-        return score_columns(self.subject)
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """The effect of setting the features of each node to zero, ``[nodes]``."""
-        data = self.subject.data
-        return self.subject.scorer.score(row_removals(data, torch.arange(data.num_nodes, device=data.x.device)))
-
-    def scores(self, kind: Kind) -> Tensor:
-        """The scores of a kind of items."""
-        if kind not in KINDS:
-            raise RequestError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-        found: Tensor = getattr(self, kind)
-        return found
-
-    def item(self, kind: Kind, number: int) -> Scored:
-        """An item by its place among the scores."""
-        effect = float(self.scores(kind)[number])
-        if kind == "edges":
-            a, b = self.edge_index[:, number].tolist()
-            return Scored(kind, (a, b), effect)
-        return Scored(kind, number, effect)
-
-    def top(self, kind: Kind, k: int = 10, *, order: Literal["size", "lowers", "raises"] = "size") -> list[Scored]:
-        """The items of a kind with the largest scores.
+    def confirm(
+        self,
+        k: int = 5,
+        kind: Kind | None = None,
+        *,
+        method: str | Method = "gif",
+        recipe: Recipe | None = None,
+    ) -> Confirmation:
+        """Forget the k items of largest score, each by itself and all together, and compare with what was predicted.
 
         Args:
-            kind: ``"nodes"``, ``"labels"``, ``"edges"``, ``"features"`` or ``"rows"``.
             k: How many.
-            order: By ``"size"``, or those whose removal ``"lowers"`` or ``"raises"`` the quantity most.
+            kind: Of which kind; of all by default.
+            method: ``"gif"``, or ``"retrain"`` with a recipe.
+            recipe: How the model was trained.
         """
-        if not (isinstance(k, int) and k >= 1):
-            raise RequestError(f"k must be a whole number of at least 1, got {k!r}")
-        scores = self.scores(kind)
-        keys = {"size": scores.abs(), "lowers": -scores, "raises": scores}
-        if order not in keys:
-            raise RequestError(f"order must be one of {', '.join(keys)}, got {order!r}")
-        ranked = keys[order].argsort(descending=True, stable=True)[:k]
-        return [self.item(kind, number) for number in ranked.tolist() if keys[order][number] > 0]
+        return confirm(self, self.overall(k, TOLD if kind is None else (kind,)), method, recipe=recipe)
 
-    def request(self, items: Scored | Sequence[Scored]) -> Request:
-        """The request that would forget some items."""
-        chosen = [items] if isinstance(items, Scored) else list(items)
-        by_kind: dict[str, list[Any]] = {kind: [one.item for one in chosen if one.kind == kind] for kind in KINDS}
-        features: dict[int, Any] = dict.fromkeys(by_kind["rows"], ALL)
-        if by_kind["features"]:
-            x = self.subject.objective.data.x
-            held = (x[:, by_kind["features"]] != 0).any(dim=1).nonzero().flatten().tolist()
-            features = {node: sorted(by_kind["features"]) for node in held} | features
-        return Request(nodes=by_kind["nodes"], edges=by_kind["edges"], labels=by_kind["labels"], features=features)
-
-    def group(self, items: Request | Scored | Sequence[Scored]) -> float:
-        """The predicted effect of forgetting a group at once: what a subject contributed is the negative of it.
-
-        It is that of the set, on the graph without all of it, not the sum of its scores.
+    def rehearse(self, kind: Kind = "edges", removals: int = 12, *, seed: int = 0) -> Rehearsed:
+        """Carry out a few removals, and see how good scores of that kind are: an interval, and a warning.
 
         Args:
-            items: A request, or items as :meth:`top` gives them.
+            kind: Of which items.
+            removals: How many, at least 8; half of them of the largest scores.
+            seed: Of those that are drawn.
         """
-        asked = items if isinstance(items, Request) else self.request(items)
-        removal = remove(self.subject.data, asked)
-        outputs = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels)
+        return rehearse(self, kind, removals, seed=seed)
 
-    def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
-        """The inspection as a JSON document, with the k items of each kind that matter most."""
-        found = self.subject.direction
-        return {
-            "format": "unweave-inspection-1",
-            "of": self.subject.quantity.name,
-            "title": self.title,
-            "unit": self.subject.quantity.unit,
-            "value": self.value,
-            "top": {kind: [one.to_dict() for one in self.top(kind, k)] for kind in kinds},
-            "solve": {
-                "curvature": found.curvature,
-                "damping": found.damping,
-                "iterations": found.report.iterations,
-                "residual": found.report.relative_residual,
-            },
-            "trusted": self.trusted,
-            "warnings": list(self.warnings),
-            "passes": self.passes,
-        }
+    def strongest(self, kind: Kind, k: int, *, order: Literal["lowers", "raises"] = "lowers") -> Strongest:
+        """The k items that together lower, or raise, the quantity most: effects interact, so these are not the top k.
 
-    def table(self, kinds: Sequence[Kind] = TOLD, k: int = 5) -> str:
-        """The items of each kind that matter most, as a table for people."""
-        unit = f" {self.subject.quantity.unit}" if self.subject.quantity.unit else ""
-        lines = [("Quantity", self.title), ("Now", f"{self.value:.5g}{unit}"), ("If gone", "the quantity changes by")]
-        for kind in kinds:
-            found = self.top(kind, k)
-            rows = [f"{one.effect:>+11.4g}  {one.name}" for one in found] or [f"{'none':>11}"]
-            lines += [(kind if i == 0 else "", row) for i, row in enumerate(rows)]
-        report = self.subject.direction.report
-        solved = f"by the {self.subject.direction.curvature}, to a relative residual of {report.relative_residual:.2g}"
-        lines += [("Solved", f"{solved}; {self.passes:.0f} passes in all")]
-        lines += [("Trust" if i == 0 else "", text) for i, text in enumerate(self.warnings or (self._trust,))]
-        return "\n".join(f"{title:<10}{text}" for title, text in lines)
+        Args:
+            kind: ``"nodes"``, ``"labels"``, ``"edges"`` or ``"rows"``.
+            k: How many.
+            order: Whether to lower or to raise.
+        """
+        return strongest(self, kind, k, order=order)
 
-    @property
-    def _trust(self) -> str:
-        agreement = self.subject.prepared.agreement
-        if agreement is None:
-            return "the model is at a minimum; whether another training would end there too was not tried"
-        return f"the model is at a minimum, and another seed ends at the same one (agreement {agreement:.2f} of 1)"
+    def communities(self, parts: Tensor | None = None, *, most: int = 20) -> list[Community]:
+        """What whole communities do to the quantity, those of largest effect first.
 
-    def __str__(self) -> str:
-        return self.table()
+        Args:
+            parts: The number of each node's community; by label propagation where none is given.
+            most: How many are looked at, the largest ones.
+        """
+        return communities(self, parts, most=most)
+
+    def contribution(self, request: Request) -> float:
+        """What a subject contributed to the quantity: it would be so much less had it never been there."""
+        return contribution(self, request)

@@ -38,10 +38,6 @@ class Gap:
     of: str | int = "loss"
 
 
-AnyQuantity = str | Gap | Function
-"""What ``of=`` takes."""
-
-
 @dataclass(frozen=True, eq=False)
 class Quantity:
     """A number that a model has on a graph.
@@ -77,6 +73,10 @@ class Quantity:
         return (weights[nodes].to(outputs) * self.rows(outputs[nodes], nodes)).sum()
 
 
+AnyQuantity = str | Gap | Function | Quantity
+"""What ``of=`` takes."""
+
+
 def _scalar(value: object) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1 or not value.is_floating_point():
         got = f"{value.dtype} of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -97,6 +97,8 @@ def quantity_of(of: AnyQuantity, data: Data, loss: Loss, outputs: Tensor) -> Qua
         RequestError: It is none of these, or names what there is not.
         DataError: The graph has nothing to measure it by.
     """
+    if isinstance(of, Quantity):
+        return of
     if isinstance(of, Gap):
         return _gap(of, data, loss, outputs)
     if isinstance(of, str):

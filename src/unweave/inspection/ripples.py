@@ -10,6 +10,8 @@ with a = b = d^-½ where messages are normalised by degrees, each node its own n
 over n neighbours.
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -68,7 +70,7 @@ class Ripples:
                 total.index_add_(0, target, one[source] * self._values[:, None])
             self._sent.append(sent)
             self._heard.append(heard)
-            self._states.append(self._form.after(step, heard * a[:, None], self._states[-1]))
+            self._states.append(self._form.after(step, heard * a[:, None], partial(self._states.__getitem__, step)))
             self._widest = max(self._widest, sent.size(-1))
         self.whole = tuple(self._form.leave(self._states[-1]))
 
@@ -113,29 +115,28 @@ class Ripples:
         senders = joined(keys, moved) if self._loops else keys
         state = self._rows(step, senders, keys, rows)
         _, b = self._scaled(senders, moved, degree)
-        other = self._form.message(step, state) * b[:, None] - self._sent[step][:, senders % size]
+        other = self._form.message(step, state) * b[:, None] - self._sent[step].index_select(1, senders % size)
         which, ids, receivers = spread(senders, size, self._index.out)
         kept = kept_edges((senders // size)[which], ids, gone, stored)
         which, ids, receivers = which[kept], ids[kept], receivers[kept]
         found = joined(senders, moved, receivers)
-        heard = self._heard[step][:, found % size]
+        heard = self._heard[step].index_select(1, found % size)
         weight = self._values[ids][:, None]
-        lost = self._sent[step][:, self._edges[0][gone[1]]] * self._values[gone[1]][:, None]
+        lost = self._sent[step].index_select(1, self._edges[0][gone[1]]) * self._values[gone[1]][:, None]
         at, from_gone, own = (places(found, some)[0] for some in (receivers, ends[1], senders))
         for total, change, less in zip(heard, other, lost, strict=True):
-            total.index_add_(0, at, change[which] * weight)
+            total.index_add_(0, at, change.index_select(0, which) * weight)
             total.index_add_(0, from_gone, -less)
             if self._loops:
                 total.index_add_(0, own, change)
         a, _ = self._scaled(found, moved, degree)
-        return found, self._form.after(step, heard * a[:, None], self._rows(step, found, keys, rows))
+        return found, self._form.after(step, heard * a[:, None], lambda: self._rows(step, found, keys, rows))
 
     def _rows(self, step: int, wanted: Tensor, keys: Tensor, rows: State) -> State:
         """The states of some rows before a step: as they became where they changed, else as they are."""
         place, there = places(keys, wanted)
-        found = []
+        at, changed, found = wanted % self._size, there.nonzero().flatten(), []
         for known, new in zip(self._states[step], rows, strict=True):
-            here = known[:, wanted % self._size]
-            here[:, there] = new[:, place[there]]
-            found.append(here)
+            here = known.index_select(1, at)
+            found.append(here.index_copy_(1, changed, new.index_select(1, place[changed])))
         return tuple(found)

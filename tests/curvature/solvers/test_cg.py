@@ -61,3 +61,14 @@ def test_rounding_is_not_mistaken_for_convergence() -> None:
     true = float((V.float() - h @ x).norm() / V.float().norm())
     assert report.relative_residual == pytest.approx(true, rel=1e-3)
     assert report.converged == (true <= 1e-7)
+
+
+def test_a_preconditioner_changes_the_way_and_not_the_answer() -> None:
+    h = torch.diag(torch.tensor([1e-2, 1, 10, 100, 1000], dtype=torch.float64)) + 0.001 * matrix([1, 2, 3, 4, 5])
+    plain, way = conjugate_gradients(lambda u: h @ u, V, tolerance=1e-10)
+    x, report = conjugate_gradients(lambda u: h @ u, V, tolerance=1e-10, inverse=lambda r: r / h.diagonal())
+    torch.testing.assert_close(x, plain)
+    assert report.relative_residual <= 1e-10
+    exact, once = conjugate_gradients(lambda u: h @ u, V, tolerance=1e-10, inverse=lambda r: torch.linalg.solve(h, r))
+    torch.testing.assert_close(exact, plain)
+    assert once.iterations <= 2 < way.iterations

@@ -13,8 +13,8 @@ from torch.func import jacrev
 import unweave as uw
 from tests.cases import DECAY, LOSSES, OUTPUTS, REQUESTS, Built, Case, dense_outputs
 from tests.curvature.test_products import dense_gauss_newton
-from unweave.auditing.before.explain import PULLS, RESISTANCES
 from unweave.experiments.plots import plot_explanation
+from unweave.inspection.explain import PULLS, RESISTANCES
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph

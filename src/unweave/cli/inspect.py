@@ -1,0 +1,58 @@
+"""``unweave inspect``: which part of the graph did this, and what if it were gone?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unweave.cli.options import Device, Json, Root
+from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
+from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
+
+__all__ = ["inspect"]
+
+
+@reports_errors
+def inspect(
+    run: Annotated[Path, typer.Argument(help="Folder of the run; it stays as it is.")],
+    of: Annotated[
+        str,
+        typer.Option(help="What is asked about: validation, node:17 (its margin) or class:3 (its loss)."),
+    ] = "validation",
+    top: Annotated[int, typer.Option(help="How many items of each kind to name.", min=1)] = 10,
+    confirm: Annotated[
+        int, typer.Option(help="Forget so many of the most influential items, and tell what that really does.", min=0)
+    ] = 0,
+    by: Annotated[str, typer.Option(help="How --confirm forgets: gif or retrain.")] = "gif",
+    plot: Annotated[Path | None, typer.Option(help="Draw the neighbourhood, e.g. inspect.png.")] = None,
+    hops: Annotated[
+        int | None, typer.Option(help="Message-passing steps, where the layers do not tell.", min=0)
+    ] = None,
+    device: Device = "cpu",
+    root: Root = None,
+    model: OwnModel = None,
+    data: OwnGraph = None,
+    json: Json = False,
+) -> None:
+    """Inspect a model: what a quantity would be without each node, label, edge and feature. Nothing is removed."""
+    from unweave.experiments.neighbourhood import plot_inspection
+
+    drawable(plot)
+    opened = open_run(run, device=device, root=root, model=model, data=data)
+    with progress_bar("inspecting"):
+        found = opened.inspect(of, hops=hops)
+        told, table = found.to_dict(k=top), found.table(k=top)
+        if plot:
+            plot_inspection(found, plot)
+    proof = None
+    if confirm:
+        with progress_bar("confirming"):
+            proof = found.confirm(confirm, method=by, recipe=opened.training.recipe)
+    if json:
+        print_json(told | ({} if proof is None else {"confirmed": proof.to_dict()}))
+        return
+    say(table)
+    if proof is not None:
+        say(str(proof))
+    if plot:
+        say(f"{'Written':<10}{plot}")
