@@ -80,7 +80,7 @@ def two_of(model: nn.Module, build: Any) -> list[nn.Module]:
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(("name", "how"), MODELS)
 def test_each_removal_on_its_own(name: str, how: dict[str, Any], directed: bool) -> None:
-    data = graph(24, directed=directed)
+    data = graph(16, directed=directed)
     for unit in (False, True):
 
         def build(unit: bool = unit) -> nn.Module:

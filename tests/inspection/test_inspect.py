@@ -85,7 +85,7 @@ def test_retraining_a_convex_model(kind: str) -> None:
         found = look(model, data)
         asked = requests(data, kind, found)
         ends = dict(zip(map(str, asked), chosen(data, kind, found), strict=True))
-        some = asked[:12]
+        some = asked[:6]
         actual = []
         for request in some:
             left = remove(data, request)
@@ -136,11 +136,11 @@ def test_relabelling_nodes_relabels_scores() -> None:
         assert float(score) == pytest.approx(float(pairs[min(a, b), max(a, b)]), abs=1e-8)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gat"])
+@pytest.mark.parametrize("name", ["gcn", "gin"])
 def test_chunks_do_not_change_scores(name: str) -> None:
     data = graph(30)
-    model = trained(name, data)
-    one, two = look(model, data), look(model, data, memory_mib=0.02)
+    model = uw.models.build(name, data.num_features, data.num_classes).double()
+    one, two = look(model, data), look(model, data, memory_mib=0.05)
     for kind in ("nodes", "edges"):
         assert torch.allclose(one.scores(kind), two.scores(kind), atol=1e-9)
 
