@@ -1,0 +1,155 @@
+"""Which labels are wrong, and what they should be.
+
+Three things speak of a node's class: its label, what the model says unseen (:mod:`unweave.repair.unseen`), and the labels
+of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is served
+too). The last two are joined by a conditional logit of two weights, fitted to the training labels themselves; one
+temperature is fitted to validation labels, so that a probability means what it says. How labels go wrong, T[a, b] =
+P(label b | class a), is found by maximum likelihood (expectation maximisation). Then Bayes' rule says for every node how
+probable each class is, and so how probable it is that its label is wrong.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.graph.index import distinct_edges
+from unweave.repair.unseen import Unseen
+
+__all__ = ["Labels", "judge_labels"]
+
+FLOOR = -30.0
+"""A log-probability below which a class is out of the question."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is believed of the labels of a graph.
+
+    Attributes:
+        log_p: Log-probabilities of the classes of every node, by all but its own label.
+        log_class: The same by its own label too, for labelled nodes.
+        wrong: How probable it is that the label is wrong; 0 where there is none.
+        rate: How many of the labels are believed to be wrong.
+        pull: γ, how much a wrong label is one that the node is like.
+        weights: Of the model's word, of the neighbours' labels, and the temperature.
+    """
+
+    log_p: Tensor
+    log_class: Tensor
+    wrong: Tensor
+    rate: float
+    pull: float
+    weights: tuple[float, ...]
+
+
+def neighbour_evidence(data: Data, fold: Tensor, classes: int, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_j log P(label of j | class) over labelled neighbours, for every node and class; and their number.
+
+    The mixing of the classes is counted for each fold on edges of which no end is in that fold.
+    """
+    ends = distinct_edges(data)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    both = torch.cat([ends, ends.flip(1)])
+    target, source = both[known[both[:, 1]]].t()
+    labels = data.y[source]
+    total = torch.zeros(data.num_nodes, classes, dtype=torch.double, device=data.y.device)
+    count = torch.zeros(data.num_nodes, dtype=torch.double, device=data.y.device)
+    count.index_add_(0, target, torch.ones_like(target, dtype=torch.double))
+    inside = known[target]
+    for number in fold.unique().tolist():
+        counted = inside & (fold[target] != number) & (fold[source] != number)
+        pairs = data.y[target[counted]] * classes + labels[counted]
+        table = torch.bincount(pairs, minlength=classes * classes).double().reshape(classes, classes)
+        share = torch.bincount(labels[counted], minlength=classes).double() + 1
+        table += share / share.sum() * classes  # a class of which little is known has neighbours like any
+        mixing = (table / table.sum(dim=1, keepdim=True)).log() - (share / share.sum()).log()
+        here = fold[target] == number
+        total.index_add_(0, target[here], mixing[:, labels[here]].t())
+    return total, count
+
+
+def judge_labels(data: Data, seen: Unseen, trusted: Tensor, kept: Tensor | None = None) -> Labels:
+    """Judge every training label.
+
+    Args:
+        data: The graph.
+        seen: What the model says unseen.
+        trusted: Mask of the validation nodes that may be used.
+        kept: Mask of the training nodes whose labels are used as evidence for others; all by default.
+    """
+    train, y = data.train_mask, data.y.clamp(min=0)
+    kept = train if kept is None else kept
+    around, count = neighbour_evidence(data, seen.fold, seen.log_p.size(1), kept)
+    channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None]])
+    weights = _fit(channels[:, kept], y[kept])
+    mixed = (weights[:, None, None] * channels).sum(dim=0)
+    heat = _fit(mixed[None, trusted], y[trusted]) if bool(trusted.any()) else mixed.new_ones(1)
+    log_p = F.log_softmax(heat * mixed, dim=-1)
+    rate, pull = _noise(log_p[train], y[train])
+    joint = _joint(log_p, y, rate, pull)
+    log_class = torch.where(train[:, None], F.log_softmax(joint, dim=-1), log_p)
+    own = log_class.gather(1, y[:, None]).flatten()
+    wrong = torch.where(train, -torch.expm1(own), 0.0)
+    return Labels(log_p, log_class, wrong, rate, pull, (*weights.tolist(), *heat.tolist()))
+
+
+def _fit(channels: Tensor, labels: Tensor) -> Tensor:
+    """Weights ≥ 0 of some log-probabilities, so that their weighted sum predicts labels best."""
+    start = torch.full((channels.size(0),), -3.0, dtype=torch.double, device=labels.device)
+    start[0] = 0.0
+    free = start.requires_grad_()
+    optimiser = torch.optim.LBFGS([free], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        mixed = (free.exp()[:, None, None] * channels).sum(dim=0)
+        # One pseudo-observation for weights of one: with few labels nothing runs away.
+        loss = F.cross_entropy(mixed, labels, reduction="sum") + free[0].square() / 2
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return free.detach().exp()
+
+
+def _joint(log_p: Tensor, labels: Tensor, rate: Tensor | float, pull: Tensor | float) -> Tensor:
+    """log P(class a, label b) of each node for its label b and every a.
+
+    A label is wrong with probability ε, and then b with probability p(b)^γ / Σ_{c≠a} p(c)^γ: for γ = 0 any other class,
+    for larger γ one that the node is like.
+    """
+    rate, pull = (torch.as_tensor(value, dtype=torch.double, device=log_p.device) for value in (rate, pull))
+    drawn = pull * log_p.clamp(min=FLOOR)
+    own = labels[:, None]
+    # log Σ_{c≠a} p(c)^γ without a difference of nearly equal numbers
+    classes = log_p.size(1)
+    away = torch.eye(classes, dtype=torch.bool, device=log_p.device)
+    if classes * classes * log_p.size(0) <= 5_000_000:
+        rest = torch.logsumexp(drawn[:, None, :].masked_fill(away, -torch.inf), dim=2)
+    else:
+        top = drawn.max(dim=1, keepdim=True).values
+        power = (drawn - top).exp()
+        rest = top + (power.sum(dim=1, keepdim=True) - power).clamp(min=1e-12).log()
+    wrong = rate.log() + log_p + drawn.gather(1, own) - rest
+    return wrong.scatter(1, own, (torch.log1p(-rate) + log_p).gather(1, own))
+
+
+def _noise(log_p: Tensor, labels: Tensor) -> tuple[float, float]:
+    """ε and γ of maximum likelihood."""
+    free = torch.tensor([-3.0, -1.0], dtype=torch.double, device=log_p.device, requires_grad=True)
+    optimiser = torch.optim.LBFGS([free], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        rate, pull = free[0].sigmoid(), free[1].exp()
+        loss = -torch.logsumexp(_joint(log_p, labels, rate, pull), dim=1).sum()
+        # Beta(2, 2)-like pseudo-observations keep ε off 0 and 1, and γ near where it began when nothing is known.
+        loss = loss - (rate.log() + torch.log1p(-rate)) + (free[1] + 1).square() / 2
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return float(free[0].detach().sigmoid()), float(free[1].detach().exp())
