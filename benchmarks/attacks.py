@@ -79,6 +79,11 @@ def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
     return _gradient(data, budget, seed, PRBCDAttack if kind == "prbcd" else GRBCDAttack)
 
 
+def keys_of(pairs: Tensor, size: int) -> Tensor:
+    """Undirected edges as numbers."""
+    return edge_keys(pairs[:, 0], pairs[:, 1], size, ordered=True)
+
+
 def _nearest(data: Data, share: float, rng: np.random.Generator) -> Attacked:
     """Labels of training nodes become the class that is nearest to them but their own."""
     looks = F.normalize(data.x.double(), dim=1)
@@ -109,7 +114,7 @@ def _none() -> Tensor:
 
 def _pairs(data: Data, wanted: int, rng: np.random.Generator, *, across: bool) -> Tensor:
     """Pairs of nodes without an edge, where asked for of different classes."""
-    taken = set(edge_keys(*distinct_edges(data).t(), data.num_nodes).tolist())
+    taken = set(keys_of(distinct_edges(data), data.num_nodes).tolist())
     found: list[tuple[int, int]] = []
     while len(found) < wanted:
         u, v = sorted(int(node) for node in rng.integers(0, data.num_nodes, 2))
@@ -123,7 +128,7 @@ def _pairs(data: Data, wanted: int, rng: np.random.Generator, *, across: bool) -
 def _edited(data: Data, added: Tensor, gone: Tensor) -> Attacked:
     """The graph with edges more and edges less, in both directions."""
     ends = distinct_edges(data)
-    keys, away = (edge_keys(*pairs.t(), data.num_nodes) for pairs in (ends, gone))
+    keys, away = (keys_of(pairs, data.num_nodes) for pairs in (ends, gone))
     kept = torch.cat([ends[~torch.isin(keys, away)], added])
     left = data.clone()
     left.edge_index = to_undirected(kept.t(), num_nodes=data.num_nodes)
@@ -139,11 +144,11 @@ def _gradient(data: Data, budget: int, seed: int, kind: type[PRBCDAttack]) -> At
     block = min(100_000, data.num_nodes * (data.num_nodes - 1) // 4)
     epochs = {} if kind is GRBCDAttack else {"epochs": 60, "epochs_resampling": 40}
     torch.manual_seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 (what PyG draws from)
+    np.random.seed(seed)  # PyG draws from it
     by = kind(model, block_size=block, **epochs, log=False)
     edge_index, _ = by.attack(data.x, data.edge_index, data.y, budget=budget, idx_attack=victims)
     new = data.clone()
     new.edge_index = to_undirected(edge_index, num_nodes=data.num_nodes)
     ends = distinct_edges(new)
-    fresh = ~torch.isin(edge_keys(*ends.t(), data.num_nodes), edge_keys(*distinct_edges(data).t(), data.num_nodes))
+    fresh = ~torch.isin(keys_of(ends, data.num_nodes), keys_of(distinct_edges(data), data.num_nodes))
     return Attacked(new, torch.empty(0, dtype=torch.long), ends[fresh])

@@ -16,6 +16,7 @@ from unweave.cli.forget import forget
 from unweave.cli.ledger import ledger
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
+from unweave.cli.repair import repair
 from unweave.cli.reproduce import reproduce
 from unweave.cli.serve import backup, register, request, serve, token, work
 from unweave.cli.show import show
@@ -41,6 +42,7 @@ for command in (
     explain,
     forget,
     update,
+    repair,
     verify,
     audit,
     compare,

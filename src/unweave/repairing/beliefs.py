@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.repair.labels import Labels
+from unweave.repairing.fitting import fit
+from unweave.repairing.labels import Labels
 
 __all__ = ["by_features", "lift_of", "propagate", "weigh"]
 
@@ -26,7 +27,7 @@ FEW = 1e-3
 
 
 def by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tensor:
-    """Log-probabilities of the classes by features alone, joined by what is believed of its label where there is one."""
+    """Log-probabilities of the classes by features alone, joined by what is believed of a label where there is one."""
     x = F.normalize(data.x.cpu().float(), dim=1)
     if min(x.shape) > WIDE:
         with torch.random.fork_rng(devices=[]):
@@ -54,18 +55,11 @@ def _said(x: Tensor, target: Tensor, known: Tensor, mine: Tensor, strength: floa
 
 def _logistic(x: Tensor, target: Tensor, strength: float) -> Tensor:
     """Weights of a multinomial logistic regression to probabilities."""
-    weight = torch.zeros(x.size(1), target.size(1), dtype=x.dtype, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weight], max_iter=50, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        loss = F.cross_entropy(x @ weight, target, reduction="sum") + strength * weight.square().sum() / 2
-        loss.backward()
-        return loss
+    def loss(weight: Tensor) -> Tensor:
+        return F.cross_entropy(x @ weight, target, reduction="sum") + strength * weight.square().sum() / 2
 
-    with torch.enable_grad():
-        optimiser.step(closure)
-    return weight.detach()
+    return fit(loss, torch.zeros(x.size(1), target.size(1), dtype=x.dtype), iterations=50)
 
 
 def weigh(evidence: Tensor, real: Tensor) -> Tensor:

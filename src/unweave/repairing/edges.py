@@ -5,16 +5,17 @@ An edge is looked at as if it were not there: would the rest of the graph expect
 
 =============== ======================================================================================================
 ``classes``     the classes of both ends and how classes mix along edges here, by beliefs that the edge had no part in
-                (:mod:`unweave.repair.beliefs`)
+                (:mod:`unweave.repairing.beliefs`)
 ``alone``       the same by labels and features alone, which no edge can deceive
 ``features``    how alike the features of both ends are
 ``neighbours``  neighbours that both ends have in common
 =============== ======================================================================================================
 
 A logistic regression of edges against chance pairs weighs them. The share of edges that look like chance pairs is found
-as Storey (2002) finds the share of true null hypotheses; then Bayes' rule says of each edge how probable it is to be one.
+as Storey (2002) finds the share of true null hypotheses; then Bayes' rule says how probable each edge is to be one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges, edge_keys
-from unweave.repair.beliefs import by_features, lift_of, propagate, weigh
-from unweave.repair.labels import Labels
+from unweave.repairing.beliefs import by_features, lift_of, propagate, weigh
+from unweave.repairing.labels import Labels
 
 __all__ = ["EVIDENCE", "Edges", "judge_edges"]
 
@@ -82,9 +83,9 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
 def _chance(ends: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """About as many pairs as there are edges, drawn by the degrees of the nodes, none of them an edge."""
     flat = ends.flatten()
-    known = edge_keys(*ends.t(), size, ordered=True)
+    known = edge_keys(ends[:, 0], ends[:, 1], size, ordered=True)
     drawn = flat[torch.randint(flat.numel(), (2, 4 * ends.size(0) + 64), generator=generator)]
-    keys = edge_keys(*drawn, size, ordered=True)
+    keys = edge_keys(drawn[0], drawn[1], size, ordered=True)
     return drawn[:, (drawn[0] != drawn[1]) & ~torch.isin(keys, known)].t()[: ends.size(0)]
 
 
@@ -92,7 +93,7 @@ def _together(log_q: Tensor, ends: Tensor, pairs: Tensor) -> Tensor:
     """log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)), with M the mixing of classes along edges."""
     q = log_q.exp()
     lift = lift_of(q[ends[:, 0]], q[ends[:, 1]])
-    found = [((q[u] @ lift) * q[v]).sum(dim=1) for u, v in (some.t() for some in pairs.split(ROWS))]
+    found = [((q[u] @ lift) * q[v]).sum(dim=1) for u, v in _parts(pairs)]
     return torch.cat(found).clamp(min=1e-6).log()
 
 
@@ -100,7 +101,7 @@ def _alike(x: Tensor, pairs: Tensor) -> Tensor:
     """Cosine of the features of both ends, each column by its spread, so that what is rare counts more."""
     spread = x.double().std(dim=0)
     rows = F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
-    return torch.cat([(rows[u] * rows[v]).sum(dim=1).double() for u, v in (some.t() for some in pairs.split(ROWS))])
+    return torch.cat([(rows[u] * rows[v]).sum(dim=1).double() for u, v in _parts(pairs)])
 
 
 def _common(ends: Tensor, pairs: Tensor, size: int) -> Tensor:
@@ -108,8 +109,14 @@ def _common(ends: Tensor, pairs: Tensor, size: int) -> Tensor:
     row, column = torch.cat([ends, ends.flip(1)]).t().numpy()
     degree = np.bincount(row, minlength=size)
     matrix = scipy.sparse.csr_matrix((1 / np.sqrt(np.log(degree[column] + 1.0)), (row, column)), shape=(size, size))
-    found = [matrix[u].multiply(matrix[v]).sum(axis=1) for u, v in (some.t().numpy() for some in pairs.split(ROWS))]
+    found = [matrix[u].multiply(matrix[v]).sum(axis=1) for u, v in _parts(pairs)]
     return torch.from_numpy(np.concatenate([np.asarray(part).ravel() for part in found])).log1p()
+
+
+def _parts(pairs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both ends of the pairs, so many at a time."""
+    for some in torch.split(pairs, ROWS):
+        yield some[:, 0], some[:, 1]
 
 
 def _share(real: Tensor, chance: Tensor) -> tuple[float, Tensor]:

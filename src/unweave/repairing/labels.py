@@ -1,11 +1,13 @@
 """Which labels are wrong, and what they should be.
 
-Three things speak of a node's class: its label, what the model says unseen (:mod:`unweave.repair.unseen`), and the labels
-of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is served
-too). The last two are joined by a conditional logit of two weights, fitted to the training labels themselves; one
-temperature is fitted to validation labels, so that a probability means what it says. How labels go wrong, T[a, b] =
-P(label b | class a), is found by maximum likelihood (expectation maximisation). Then Bayes' rule says for every node how
-probable each class is, and so how probable it is that its label is wrong.
+Three things speak of a node's class: its label, what the model says unseen (:mod:`unweave.repairing.unseen`), and the
+labels of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is
+served too). The last two are joined by a conditional logit of three weights, fitted to the training labels themselves;
+one temperature is fitted to validation labels, so that a probability means what it says.
+
+Labels go wrong at a rate ε, each to class b with probability in proportion to p(b)^γ: to any class for γ = 0, to
+classes that the node is like for larger γ. Both are found by maximum likelihood. Then Bayes' rule says for every node
+how probable each class is, and so how probable it is that its label is wrong.
 """
 
 from dataclasses import dataclass
@@ -16,9 +18,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges
-from unweave.repair.unseen import Unseen
+from unweave.repairing.fitting import fit
+from unweave.repairing.unseen import Unseen
 
-__all__ = ["Labels", "judge_labels"]
+__all__ = ["Labels", "fitted_weights", "judge_labels"]
 
 FLOOR = -30.0
 """A log-probability below which a class is out of the question."""
@@ -34,7 +37,9 @@ class Labels:
         wrong: How probable it is that the label is wrong; 0 where there is none.
         rate: How many of the labels are believed to be wrong.
         pull: γ, how much a wrong label is one that the node is like.
-        weights: Of the model's word, of the neighbours' labels, and the temperature.
+        around: Σ log P(label of a neighbour | class) of each node, over its labelled neighbours.
+        count: How many those are.
+        weights: Of the model's word, of the neighbours' labels (sum and mean), and the temperature.
     """
 
     log_p: Tensor
@@ -42,6 +47,8 @@ class Labels:
     wrong: Tensor
     rate: float
     pull: float
+    around: Tensor
+    count: Tensor
     weights: tuple[float, ...]
 
 
@@ -59,7 +66,7 @@ def neighbour_evidence(data: Data, fold: Tensor, classes: int, known: Tensor) ->
     count = torch.zeros(data.num_nodes, dtype=torch.double, device=data.y.device)
     count.index_add_(0, target, torch.ones_like(target, dtype=torch.double))
     inside = known[target]
-    for number in fold.unique().tolist():
+    for number in torch.unique(fold).tolist():
         counted = inside & (fold[target] != number) & (fold[source] != number)
         pairs = data.y[target[counted]] * classes + labels[counted]
         table = torch.bincount(pairs, minlength=classes * classes).double().reshape(classes, classes)
@@ -84,35 +91,29 @@ def judge_labels(data: Data, seen: Unseen, trusted: Tensor, kept: Tensor | None 
     kept = train if kept is None else kept
     around, count = neighbour_evidence(data, seen.fold, seen.log_p.size(1), kept)
     channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None]])
-    weights = _fit(channels[:, kept], y[kept])
+    weights = fitted_weights(channels[:, kept], y[kept])
     mixed = (weights[:, None, None] * channels).sum(dim=0)
-    heat = _fit(mixed[None, trusted], y[trusted]) if bool(trusted.any()) else mixed.new_ones(1)
+    heat = fitted_weights(mixed[None, trusted], y[trusted]) if bool(trusted.any()) else mixed.new_ones(1)
     log_p = F.log_softmax(heat * mixed, dim=-1)
     rate, pull = _noise(log_p[train], y[train])
     joint = _joint(log_p, y, rate, pull)
     log_class = torch.where(train[:, None], F.log_softmax(joint, dim=-1), log_p)
     own = log_class.gather(1, y[:, None]).flatten()
     wrong = torch.where(train, -torch.expm1(own), 0.0)
-    return Labels(log_p, log_class, wrong, rate, pull, (*weights.tolist(), *heat.tolist()))
+    return Labels(log_p, log_class, wrong, rate, pull, around, count, (*weights.tolist(), *heat.tolist()))
 
 
-def _fit(channels: Tensor, labels: Tensor) -> Tensor:
-    """Weights ≥ 0 of some log-probabilities, so that their weighted sum predicts labels best."""
+def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
+    """Weights above 0 of some log-probabilities, so that their weighted sum predicts labels best."""
     start = torch.full((channels.size(0),), -3.0, dtype=torch.double, device=labels.device)
     start[0] = 0.0
-    free = start.requires_grad_()
-    optimiser = torch.optim.LBFGS([free], max_iter=100, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
+    def loss(free: Tensor) -> Tensor:
         mixed = (free.exp()[:, None, None] * channels).sum(dim=0)
-        # One pseudo-observation for weights of one: with few labels nothing runs away.
-        loss = F.cross_entropy(mixed, labels, reduction="sum") + free[0].square() / 2
-        loss.backward()
-        return loss
+        # As if one observation spoke for a weight of one: with few labels nothing runs away.
+        return F.cross_entropy(mixed, labels, reduction="sum") + free[0].square() / 2
 
-    optimiser.step(closure)
-    return free.detach().exp()
+    return fit(loss, start).exp()
 
 
 def _joint(log_p: Tensor, labels: Tensor, rate: Tensor | float, pull: Tensor | float) -> Tensor:
@@ -139,17 +140,12 @@ def _joint(log_p: Tensor, labels: Tensor, rate: Tensor | float, pull: Tensor | f
 
 def _noise(log_p: Tensor, labels: Tensor) -> tuple[float, float]:
     """ε and γ of maximum likelihood."""
-    free = torch.tensor([-3.0, -1.0], dtype=torch.double, device=log_p.device, requires_grad=True)
-    optimiser = torch.optim.LBFGS([free], max_iter=100, line_search_fn="strong_wolfe")
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
+    def loss(free: Tensor) -> Tensor:
         rate, pull = free[0].sigmoid(), free[1].exp()
-        loss = -torch.logsumexp(_joint(log_p, labels, rate, pull), dim=1).sum()
-        # Beta(2, 2)-like pseudo-observations keep ε off 0 and 1, and γ near where it began when nothing is known.
-        loss = loss - (rate.log() + torch.log1p(-rate)) + (free[1] + 1).square() / 2
-        loss.backward()
-        return loss
+        value = -torch.logsumexp(_joint(log_p, labels, rate, pull), dim=1).sum()
+        # One observation each way keeps ε off 0 and 1, and γ where it began when nothing is known of it.
+        return value - (rate.log() + torch.log1p(-rate)) + (free[1] + 1).square() / 2
 
-    optimiser.step(closure)
-    return float(free[0].detach().sigmoid()), float(free[1].detach().exp())
+    found = fit(loss, torch.tensor([-3.0, -1.0], dtype=torch.double, device=log_p.device))
+    return float(found[0].sigmoid()), float(found[1].exp())
