@@ -10,6 +10,7 @@ used where it is installed; elsewhere its row is missing.
 import time
 import warnings
 from functools import cache
+from importlib import import_module
 from itertools import product
 from typing import Any
 
@@ -25,7 +26,6 @@ from unweave.models import build
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import judge_edges
-from unweave.repairing.labels import judge_labels
 from unweave.repairing.rounds import Watch, score_on
 from unweave.repairing.suspects import within
 from unweave.repairing.unseen import unseen
@@ -86,11 +86,11 @@ def label_scores(run: uw.Run, watch: Watch, seed: int) -> tuple[dict[str, Tensor
 def _cleanlab(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Tensor]:
     """What cleanlab says of the same out-of-sample probabilities that we start from; nothing where it is missing."""
     try:
-        from cleanlab.rank import get_label_quality_scores
+        quality = import_module("cleanlab.rank").get_label_quality_scores
     except ImportError:
         return {}
     return {
-        f"cleanlab, {words}": -torch.from_numpy(get_label_quality_scores(labels, probabilities, method=method)).double()
+        f"cleanlab, {words}": -torch.from_numpy(quality(labels, probabilities, method=method)).double()
         for method, words in (("self_confidence", "self-confidence"), ("normalized_margin", "margin"))
     }
 

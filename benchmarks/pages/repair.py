@@ -62,8 +62,8 @@ def blocks(found: Results) -> Blocks:
             yield f"## {title}: F1 and false discoveries"
             yield _repairs(some)
     yield (
-        "*Truth known* forgets exactly what the attacker put there; for DICE and the attacks by gradients it does not bring "
-        "back the edges that they took. *Proposed* is what the first look finds at an expected share of false "
+        "*Truth known* forgets exactly what the attacker put there; for DICE and the attacks by gradients it does not "
+        "bring back the edges that they took. *Proposed* is what the first look finds at an expected share of false "
         "discoveries of 0.2 at most; *expected* and *known* are that share as it was estimated and as it is by the "
         "attacker's own account. Edges that were there before the attack and look like chance count as false here. "
         "cleanlab gets the out-of-sample probabilities of our first look. F1 is of the test nodes."

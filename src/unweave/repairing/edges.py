@@ -109,7 +109,7 @@ def _common(ends: Tensor, pairs: Tensor, size: int) -> Tensor:
     row, column = torch.cat([ends, ends.flip(1)]).t().numpy()
     degree = np.bincount(row, minlength=size)
     matrix = scipy.sparse.csr_matrix((1 / np.sqrt(np.log(degree[column] + 1.0)), (row, column)), shape=(size, size))
-    found = [matrix[u].multiply(matrix[v]).sum(axis=1) for u, v in _parts(pairs)]
+    found = [matrix[u.numpy()].multiply(matrix[v.numpy()]).sum(axis=1) for u, v in _parts(pairs)]
     return torch.from_numpy(np.concatenate([np.asarray(part).ravel() for part in found])).log1p()
 
 

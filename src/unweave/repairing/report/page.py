@@ -167,7 +167,7 @@ def _limits() -> Markup:
         "validation nodes; they are no bound for a single item.",
         "An edge is called wrong where it looks like one by chance. Graphs have such edges of their own: one that is "
         "suspect need not be an attack.",
-        "What was forgotten or corrected has receipts in the new run. The run before is as it was; keep it to undo this.",
+        "What was forgotten or corrected has receipts in the new run. The run before is as it was.",
     )
     return section("What this cannot say", "limits", tag("ul", *(tag("li", line) for line in lines)))
 
