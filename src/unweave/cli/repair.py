@@ -50,12 +50,13 @@ def repair(
         found = repair_run(
             before, kinds=kinds.split(","), false_share=false_share, rounds=rounds, seed=seed, progress=progress
         )
-    found.run.save(out, overwrite=overwrite)
     if graph is None and found.corrected:
         graph = out.with_name(f"{out.name}.pt")
     if graph is not None:
         with writing_graph(found.data, graph):
-            pass
+            found.run.save(out, overwrite=overwrite)
+    else:
+        found.run.save(out, overwrite=overwrite)
     if report is not None:
         write_report(found, report)
     if json:

@@ -26,6 +26,9 @@ __all__ = ["Labels", "fitted_weights", "judge_labels"]
 FLOOR = -30.0
 """A log-probability below which a class is out of the question."""
 
+MANY = 5_000_000
+"""Numbers that may be held for every node and pair of classes."""
+
 
 @dataclass(frozen=True)
 class Labels:
@@ -116,19 +119,26 @@ def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
     return fit(loss, start).exp()
 
 
-def _joint(log_p: Tensor, labels: Tensor, rate: Tensor | float, pull: Tensor | float) -> Tensor:
-    """log P(class a, label b) of each node for its label b and every a.
+def _joint(
+    log_p: Tensor, labels: Tensor, rate: Tensor | float, pull: Tensor | float, *, whole: bool | None = None
+) -> Tensor:
+    """log P(class a, label b) of each node for its label b and every class a.
 
-    A label is wrong with probability ε, and then b with probability p(b)^γ / Σ_{c≠a} p(c)^γ: for γ = 0 any other class,
-    for larger γ one that the node is like.
+    A label is right with probability 1 − ε, and else b with probability p(b)^γ / Σ_{c≠a} p(c)^γ.
+
+    Args:
+        log_p: Log-probabilities of the classes.
+        labels: The label of each node.
+        rate: ε.
+        pull: γ.
+        whole: Sum over the other classes one by one, which takes memory for every pair of classes; by default where
+            that is little. Else they are what is left of all.
     """
     rate, pull = (torch.as_tensor(value, dtype=torch.double, device=log_p.device) for value in (rate, pull))
+    classes, own = log_p.size(1), labels[:, None]
     drawn = pull * log_p.clamp(min=FLOOR)
-    own = labels[:, None]
-    # log Σ_{c≠a} p(c)^γ without a difference of nearly equal numbers
-    classes = log_p.size(1)
-    away = torch.eye(classes, dtype=torch.bool, device=log_p.device)
-    if classes * classes * log_p.size(0) <= 5_000_000:
+    if whole if whole is not None else classes * log_p.numel() <= MANY:
+        away = torch.eye(classes, dtype=torch.bool, device=log_p.device)
         rest = torch.logsumexp(drawn[:, None, :].masked_fill(away, -torch.inf), dim=2)
     else:
         top = drawn.max(dim=1, keepdim=True).values

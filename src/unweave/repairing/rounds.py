@@ -122,7 +122,8 @@ class Watch:
             doubted = data.train_mask & (found.wrong > 0.5)
             if bool(doubted.any()):
                 labels = doubted.nonzero().flatten().tolist()
-                without = run.forget(Request(labels=labels), "gif", allow_class_loss=True)
+                # Prepared once, and not for every fold that takes the graph past what the old curvature is good for.
+                without = run.forget(Request(labels=labels), "gif", allow_class_loss=True).prepare()
                 seen = unseen(without, folds=self.folds, seed=self.seed)
                 found = judge_labels(data, seen, self.trusted, data.train_mask & ~doubted)
             self.known.clear()
