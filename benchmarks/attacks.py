@@ -3,6 +3,7 @@
 =============== ======================================================================================================
 ``uniform``     labels of training nodes are wrong, each another class
 ``nearest``     the same, each the class whose middle is nearest to what the node's neighbourhood looks like
+``backdoor``    training nodes of other classes carry a pattern of features, and the label of a target class
 ``random``      edges between random nodes are added
 ``dice``        half of the edges that go lie inside a class, as many as go come between classes (delete inside, connect
                 outside)
@@ -23,11 +24,11 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 import unweave as uw
-from unweave.experiments.poison import poison
+from unweave.experiments.poison import Poisoned, poison
 from unweave.graph.index import distinct_edges, edge_keys
 from unweave.models import GCN
 
-LABELS = ("uniform", "nearest")
+LABELS = ("uniform", "nearest", "backdoor")
 EDGES = ("random", "dice", "prbcd", "grbcd")
 ATTACKS = (*LABELS, *EDGES)
 
@@ -40,11 +41,13 @@ class Attacked:
         data: To train on.
         nodes: Those with a wrong label.
         edges: Those that were added, ``[edges, 2]``.
+        poison: Of a backdoor, what measures its success.
     """
 
     data: Data
     nodes: Tensor
     edges: Tensor
+    poison: Poisoned | None = None
 
     @property
     def truth(self) -> uw.Request:
@@ -62,9 +65,9 @@ def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
     """
     kind, _, text = spec.partition(":")
     share = float(text)
-    if kind == "uniform":
-        found = poison(f"flipped:{share}", data, seed=seed)
-        return Attacked(found.data, found.nodes, torch.empty(0, 2, dtype=torch.long))
+    if kind in ("uniform", "backdoor"):
+        found = poison(f"{'flipped' if kind == 'uniform' else 'triggered'}:{share}", data, seed=seed)
+        return Attacked(found.data, found.nodes, _none(), found if kind == "backdoor" else None)
     rng = np.random.default_rng([seed, ATTACKS.index(kind)])
     if kind == "nearest":
         return _nearest(data, share, rng)

@@ -22,12 +22,14 @@ from shared import Document, arguments, each, made, write_lines
 from torch import Tensor
 
 import unweave as uw
+from unweave.experiments.poison import attack_success
 from unweave.models import build
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.rounds import Watch, score_on
 from unweave.repairing.suspects import within
+from unweave.repairing.triggers import find_triggers
 from unweave.repairing.unseen import unseen
 
 DECAYS = {"demo": 3e-4, "cora": 1e-3, "citeseer": 3e-3, "pubmed": 3e-4, "photo": 3e-4}
@@ -70,17 +72,21 @@ def label_scores(run: uw.Run, watch: Watch, seed: int) -> tuple[dict[str, Tensor
     train = data.train_mask
     own = data.y[train][:, None]
     _, ours = watch.labels_of(run)
+    wrong = ours.wrong.clone()
+    for trigger in find_triggers(data, ours):
+        wrong[list(trigger.nodes)] = wrong[list(trigger.nodes)].clamp(min=trigger.wrong)
+    wrong = wrong[train]
     first = unseen(run, folds=watch.folds, seed=watch.seed)
     seen = log_probabilities(run.model, data, run.forward).detach().double()
     scores = {
-        "ours": ours.wrong[train],
+        "ours": wrong,
         "training loss": -seen[train].gather(1, own).flatten(),
         "unseen loss": -first.log_p[train].gather(1, own).flatten(),
         "self-influence, by outputs": _self_influence(run)[train],
         "random": torch.rand(int(train.sum()), generator=torch.Generator().manual_seed(seed)).double(),
     }
     scores |= _cleanlab(data.y[train].numpy(), first.log_p[train].exp().numpy())
-    return scores, ours.wrong[train]
+    return scores, wrong
 
 
 def _cleanlab(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Tensor]:
@@ -105,7 +111,8 @@ def _self_influence(run: uw.Run) -> Tensor:
     pull = p.clone()
     pull[torch.arange(p.size(0)), data.y.clamp(min=0)] -= 1
     curve = torch.diag_embed(p) - p[:, :, None] * p[:, None, :] + 1e-2 * torch.eye(p.size(1), dtype=torch.double)
-    return (pull * torch.linalg.solve(curve, pull)).sum(dim=1)
+    found: Tensor = (pull * torch.linalg.solve(curve, pull)).sum(dim=1)
+    return found
 
 
 def edge_scores(run: uw.Run, watch: Watch, seed: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
@@ -155,10 +162,14 @@ def measure(task: tuple[str, str, str, str, int]) -> Document:
         key: micro_f1(log_probabilities(run.model, run.data, run.forward), clean.y, clean.test_mask)
         for key, run in runs.items()
     }
+    success = {}
+    if attacked.poison is not None:
+        success = {key: attack_success(run.model, run.data, attacked.poison) for key, run in runs.items()}
     f1["clean"] = _clean_f1(way, name, model, seed)
     return {
         "config": {"way": way, "data": name, "model": model, "attack": spec, "seed": seed},
         "f1": f1,
+        "success": success,
         "detection": _detection(before, attacked, seed),
         "done": len(repaired.done),
         "expected_false": repaired.expected_false,

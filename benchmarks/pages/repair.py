@@ -16,7 +16,7 @@ NEAR = 0.01
 COST = 0.03
 """F1 that an attack must have cost for a share of it to mean something."""
 
-LABELS = ("uniform", "nearest")
+LABELS = ("uniform", "nearest", "backdoor")
 
 
 def cell_of(document: Document) -> Cell:
@@ -61,6 +61,13 @@ def blocks(found: Results) -> Blocks:
             yield _detectors(some, "auc")
             yield f"## {title}: F1 and false discoveries"
             yield _repairs(some)
+    backdoors = {cell: d for cell, d in found.items() if d.get("success")}
+    if backdoors:
+        yield "## Backdoors: success of the attack"
+        yield "Of the validation and test nodes of other classes, the share predicted as the target once they carry the trigger."
+        names = {"before": "attacked", "after": "repaired", "truth": "truth known"}
+        rows = [[_named(c), *(f"{d['success'][key]:.3f}" for key in names)] for c, d in _sorted(backdoors)]
+        yield table(["cell", *names.values()], rows)
     yield (
         "*Truth known* forgets exactly what the attacker put there; for DICE and the attacks by gradients it does not "
         "bring back the edges that they took. *Proposed* is what the first look finds at an expected share of false "

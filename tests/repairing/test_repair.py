@@ -15,21 +15,6 @@ from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
 
 
-@pytest.fixture(scope="module")
-def graph() -> Planted:
-    return planted(flipped=0.4, chance=40, noise=2.0)
-
-
-@pytest.fixture(scope="module")
-def run(graph: Planted) -> uw.Run:
-    return trained(graph)
-
-
-@pytest.fixture(scope="module")
-def repaired(run: uw.Run) -> uw.Repair:
-    return uw.repair(run, rounds=2, folds=5)
-
-
 def f1(run: uw.Run, graph: Planted) -> float:
     return micro_f1(log_probabilities(run.model, run.data), graph.right, graph.data.test_mask)
 
@@ -70,23 +55,23 @@ def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair)
             assert step.after is not None
             assert step.after.loss < step.before.loss
             assert step.after.f1 >= repaired.held_out[0].f1
-    again = uw.repair(repaired.run, kinds=["labels"], rounds=1, folds=5)
+    again = uw.repair(repaired.run, kinds=["labels"], rounds=1, folds=4)
     assert again.held_out[1].loss <= again.held_out[0].loss
 
 
 def test_labels_of_test_nodes_are_never_read(graph: Planted, run: uw.Run, repaired: uw.Repair) -> None:
     other = graph.data.clone()
     other.y[other.test_mask] = -1
-    blind = uw.repair(run.replace(data=other), rounds=2, folds=5)
+    blind = uw.repair(run.replace(data=other), rounds=1, folds=4)
     assert [(s.item, s.action) for s in blind.suspects] == [(s.item, s.action) for s in repaired.suspects]
-    assert [s.wrong for s in blind.suspects] == pytest.approx([s.wrong for s in repaired.suspects], rel=1e-6)
+    assert [s.wrong for s in blind.suspects] == pytest.approx([s.wrong for s in repaired.suspects], rel=1e-4)
     assert [step.requests for step in blind.steps] == [step.requests for step in repaired.steps]
 
 
 def test_a_graph_without_mistakes_is_left_alone() -> None:
     clean = planted(flipped=0.0, noise=0.7)
     run = trained(clean)
-    found = uw.repair(run, kinds=["labels"], rounds=1, folds=5)
+    found = uw.repair(run, kinds=["labels"], rounds=1, folds=4)
     assert len(found.done) <= 2
 
 
@@ -112,7 +97,7 @@ def test_a_model_of_ones_own_is_repaired_without_knowing_its_training(graph: Pla
         nn.functional.cross_entropy(out[data.train_mask], data.y[data.train_mask]).backward()
         optimiser.step()
     before = copy.deepcopy(model.state_dict())
-    found = uw.repair(model, data, weight_decay=1e-2, kinds=["labels"], rounds=1, folds=5)
+    found = uw.repair(model, data, weight_decay=1e-2, kinds=["labels"], rounds=1, folds=4)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     hits = [suspect.item[0] in set(graph.nodes.tolist()) for suspect in found.of("labels")[:20]]
     assert sum(hits) >= 14
@@ -126,7 +111,7 @@ def test_what_cannot_be_repaired_is_refused_before_any_work(graph: Planted, run:
         return run.replace(data=data)
 
     with pytest.raises(DataError, match=r"the graph has 0 .*at least 20"):
-        uw.repair(with_data(val_mask=torch.zeros(320, dtype=torch.bool)))
+        uw.repair(with_data(val_mask=torch.zeros(graph.data.num_nodes, dtype=torch.bool)))
     with pytest.raises(DataError, match="one class label a node"):
         uw.repair(with_data(y=graph.data.y.float()))
     with pytest.raises(DataError, match="one class label a node"):
@@ -136,7 +121,7 @@ def test_what_cannot_be_repaired_is_refused_before_any_work(graph: Planted, run:
     with pytest.raises(DataError, match="no edges between nodes"):
         uw.repair(with_data(edge_index=torch.empty(2, 0, dtype=torch.long)), kinds=["edges"])
     for wrong in (["nodes"], [], ["labels", "labels"]):
-        with pytest.raises(MethodError, match="kinds must be some of labels, edges"):
+        with pytest.raises(MethodError, match="kinds must be some of triggers, labels, edges"):
             uw.repair(run, kinds=wrong)
     for option in ({"false_share": 0.0}, {"false_share": 1.0}, {"rounds": 0}, {"folds": 1}):
         with pytest.raises(MethodError, match="must"):

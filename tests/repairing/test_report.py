@@ -12,20 +12,10 @@ import unweave as uw
 from tests.auditing.test_browser import CHROMIUM, LOOK
 from tests.auditing.test_report import Page
 from tests.cli.test_cli import refused, unweave
-from tests.repairing.planted import Planted, planted, trained
+from tests.repairing.planted import Planted
 from unweave.datasets.own import read_graph
 from unweave.repairing import write_report
 from unweave.repairing.report.page import render_report
-
-
-@pytest.fixture(scope="module")
-def graph() -> Planted:
-    return planted(flipped=0.4, chance=40, noise=2.0)
-
-
-@pytest.fixture(scope="module")
-def repaired(graph: Planted) -> uw.Repair:
-    return uw.repair(trained(graph), rounds=1, folds=5)
 
 
 def truth_of(graph: Planted) -> uw.Request:
@@ -79,12 +69,13 @@ def test_the_page_opens_in_a_browser(repaired: uw.Repair, graph: Planted, tmp_pa
 
 
 def test_the_command_writes_run_graph_and_report(
-    graph: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph: Planted, run: uw.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save(graph.data.to_dict(), "graph.pt")
-    trained(graph).save("a")
-    done = unweave("repair", "a", "--data", "graph.pt", "--out", "b", "--report", "b.html", "--rounds", 1, "--json")
+    run.save("a")
+    how = ("--report", "b.html", "--rounds", 1, "--kinds", "labels", "--json")
+    done = unweave("repair", "a", "--data", "graph.pt", "--out", "b", *how)
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["held_out"]["after"]["loss"] < told["held_out"]["before"]["loss"]

@@ -22,7 +22,7 @@ def repair(
         Path | None,
         typer.Option(help="File for the repaired graph (.pt); by default OUT.pt where a label changed."),
     ] = None,
-    kinds: Annotated[str, typer.Option(help="What to look for: labels,edges.")] = "labels,edges",
+    kinds: Annotated[str, typer.Option(help="What to look for.")] = "triggers,labels,edges",
     false_share: Annotated[
         float, typer.Option(help="Largest share of what is proposed that may be expected to be right as it is.")
     ] = 0.2,

@@ -68,6 +68,9 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     ends = ends[ends[:, 0] != ends[:, 1]]
     generator = torch.Generator().manual_seed(seed)
     chance = _chance(ends, data.num_nodes, generator)
+    if not chance.size(0):  # no edge, or every pair is one
+        none = torch.zeros(0, len(EVIDENCE), dtype=torch.double)
+        return Edges(ends, none.new_zeros(ends.size(0), len(EVIDENCE)), none, none.new_zeros(ends.size(0)), 0.0)
     pairs = torch.cat([ends, chance])
     real = torch.arange(pairs.size(0)) < ends.size(0)
     alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
@@ -83,6 +86,8 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
 def _chance(ends: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """About as many pairs as there are edges, drawn by the degrees of the nodes, none of them an edge."""
     flat = ends.flatten()
+    if not flat.numel():
+        return ends
     known = edge_keys(ends[:, 0], ends[:, 1], size, ordered=True)
     drawn = flat[torch.randint(flat.numel(), (2, 4 * ends.size(0) + 64), generator=generator)]
     keys = edge_keys(drawn[0], drawn[1], size, ordered=True)

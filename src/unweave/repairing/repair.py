@@ -39,7 +39,8 @@ def repair(
 ) -> Repair:
     """Find what is wrong in the data of a model, forget or correct it, and keep only what helps.
 
-    Labels are judged by models that have forgotten them, edges by what edges of this graph are like. What is most
+    Labels are judged by models that have forgotten them, edges by what edges of this graph are like, and triggers of
+    backdoors by patterns of features that go with labels which neighbours contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
     for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if it lowers the
     loss of the other half and leaves its F1 no lower than it was at the beginning. The run that is given stays as it
@@ -48,7 +49,7 @@ def repair(
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
         data: The graph, where a model is given.
-        kinds: What to look for: ``labels``, ``edges``.
+        kinds: What to look for, in this order: ``triggers``, ``labels``, ``edges``.
         false_share: The largest share of what is proposed that may be expected to be right as it is.
         rounds: At most so many; it ends when one keeps nothing.
         folds: Models that have each forgotten a part of the labels.

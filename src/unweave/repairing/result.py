@@ -88,12 +88,12 @@ class Repair:
             "config": self.config,
             "held_out": {
                 "nodes": len(self.deciding),
-                "before": asdict(self.held_out[0]),
-                "after": asdict(self.held_out[1]),
+                "before": _told(self.held_out[0]),
+                "after": _told(self.held_out[1]),
             },
             "done": len(self.done),
             "expected_false": self.expected_false,
-            "steps": [asdict(step) | {"requests": list(step.requests)} for step in self.steps],
+            "steps": [_step(step) for step in self.steps],
             "suspects": [suspect.to_dict() for suspect in self.suspects],
         }
 
@@ -118,3 +118,12 @@ class Repair:
             for suspect in self.of(kind)[:LISTED]:
                 lines.append(f"{suspect.wrong:>8.0%}   {suspect.name} ({suspect.action}): {suspect.why}")
         return "\n".join(lines)
+
+
+def _told(score: Score | None) -> dict[str, float] | None:
+    return None if score is None else {"loss": score.loss, "f1": score.f1}
+
+
+def _step(step: Step) -> dict[str, Any]:
+    told = {"requests": list(step.requests), "before": _told(step.before), "after": _told(step.after)}
+    return asdict(step) | told

@@ -5,6 +5,7 @@ else has looked at, decides whether a step is kept. A step is one kind of suspec
 labels whose right value is plain are corrected (a change).
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -17,7 +18,16 @@ from unweave.errors import RequestError, SolverError
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.labels import Labels, fitted_weights, judge_labels
-from unweave.repairing.suspects import Kind, Suspect, false_share, suspect_edges, suspect_labels, within
+from unweave.repairing.suspects import (
+    Kind,
+    Suspect,
+    false_share,
+    suspect_edges,
+    suspect_labels,
+    suspect_triggers,
+    within,
+)
+from unweave.repairing.triggers import find_triggers
 from unweave.repairing.unseen import Unseen, unseen
 from unweave.request import Request
 from unweave.run.run import Run
@@ -39,10 +49,12 @@ class Score:
     Attributes:
         loss: Mean cross-entropy, at the temperature that suits the model best.
         f1: Micro-F1.
+        losses: The loss of each node.
     """
 
     loss: float
     f1: float
+    losses: tuple[float, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Step:
 
     Attributes:
         round: From 1.
-        kind: ``labels`` or ``edges``.
+        kind: ``labels``, ``edges`` or ``triggers``.
         suspects: How many were proposed.
         expected_false: The share of them that is expected to be right as it is.
         forgotten: How many were forgotten in what was tried last.
@@ -84,7 +96,8 @@ def score_on(run: Run, mask: Tensor, trusted: Tensor) -> Score:
     said = log_probabilities(run.model, run.data, run.forward).detach().double()
     labels = run.data.y
     scaled = F.log_softmax(fitted_weights(said[None, trusted], labels[trusted]) * said, dim=-1)
-    return Score(float(F.nll_loss(scaled[mask], labels[mask])), micro_f1(said, labels, mask))
+    losses = F.nll_loss(scaled[mask], labels[mask], reduction="none")
+    return Score(float(losses.mean()), micro_f1(said, labels, mask), tuple(losses.tolist()))
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,8 @@ def judge(run: Run, kind: Kind, watch: Watch) -> list[Suspect]:
     if kind == "labels":
         order = found.wrong.sort(descending=True, stable=True).indices
         return suspect_labels(data, seen, found, order[found.wrong[order] > SHOWN])
+    if kind == "triggers":
+        return suspect_triggers(data, find_triggers(data, found))
     edges = judge_edges(data, found, seed=watch.seed)
     order = edges.wrong.sort(descending=True, stable=True).indices
     return suspect_edges(edges, found, order[edges.wrong[order] > SHOWN])
@@ -169,7 +184,7 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
         return run, replace(told, why=f"no step could be taken: {failed}"), suspects
     after, acted = best
     score = score_on(after, watch.held_out, watch.trusted)
-    kept = score.loss < before.loss and score.f1 >= watch.begun.f1
+    kept = score.f1 >= watch.begun.f1 and (score.loss < before.loss or (kind == "triggers" and _same(before, score)))
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
         told,
@@ -210,9 +225,21 @@ def _best(run: Run, suspects: list[Suspect], number: int, watch: Watch) -> tuple
 _NOTHING = "nothing is suspect enough for the share of false discoveries that is allowed"
 
 
+def _same(before: Score, after: Score) -> bool:
+    """Whether a loss is no higher than chance makes it: two standard errors of the difference, node by node.
+
+    A backdoor does nothing to nodes that do not carry its pattern, so that validation nodes can only tell that nothing
+    is lost.
+    """
+    moved = torch.tensor(after.losses, dtype=torch.double) - torch.tensor(before.losses, dtype=torch.double)
+    return bool(moved.mean() <= 2 * moved.std() / math.sqrt(moved.numel()))
+
+
 def _why(before: Score, after: Score, kept: bool) -> str:
     moved = f"held-out loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
-    return f"{'better' if kept else 'no better'} on the validation nodes held out: {moved}"
+    return (
+        f"{'better' if after.loss < before.loss else 'as good' if kept else 'no better'} on the nodes held out: {moved}"
+    )
 
 
 def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:
@@ -227,7 +254,7 @@ def carry_out(run: Run, acted: list[Suspect], number: int) -> Run:
     put_right = {s.item[0]: s.better for s in acted if s.action == "relabelled"}
     if gone:
         request = Request(
-            labels=[suspect.item[0] for suspect in gone if suspect.kind == "labels"],
+            labels=[suspect.item[0] for suspect in gone if suspect.kind != "edges"],
             edges=[(suspect.item[0], suspect.item[1]) for suspect in gone if suspect.kind == "edges"],
             note=f"repair, round {number}: {gone[0].kind} that are believed to be wrong",
         )

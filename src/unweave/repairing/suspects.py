@@ -10,11 +10,12 @@ from torch_geometric.data import Data
 
 from unweave.repairing.edges import EVIDENCE, Edges
 from unweave.repairing.labels import Labels
+from unweave.repairing.triggers import Trigger
 from unweave.repairing.unseen import Unseen
 
-__all__ = ["Kind", "Suspect", "false_share", "suspect_edges", "suspect_labels", "within"]
+__all__ = ["Kind", "Suspect", "false_share", "suspect_edges", "suspect_labels", "suspect_triggers", "within"]
 
-Kind = Literal["labels", "edges"]
+Kind = Literal["labels", "edges", "triggers"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class Suspect:
     """One label or edge that may be wrong.
 
     Attributes:
-        kind: ``labels`` or ``edges``.
-        item: The node whose label it is, or both ends of the edge.
+        kind: ``labels``, ``edges`` or ``triggers``.
+        item: The node whose label it is, or that carries a trigger, or both ends of the edge.
         wrong: How probable it is that it is wrong.
         why: What speaks against it, in words.
         label: Of a label, what it is.
@@ -46,7 +47,9 @@ class Suspect:
     @property
     def name(self) -> str:
         """What it is, for people."""
-        return f"label of node {self.item[0]}" if self.kind == "labels" else f"edge {self.item[0]}–{self.item[1]}"
+        if self.kind == "edges":
+            return f"edge {self.item[0]}–{self.item[1]}"
+        return f"label of node {self.item[0]}"
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON document."""
@@ -104,6 +107,24 @@ def suspect_edges(found: Edges, labels: Labels, chosen: Tensor) -> list[Suspect]
         ]
         suspects.append(Suspect("edges", (u, v), float(found.wrong[edge]), "; ".join(parts)))
     return suspects
+
+
+def suspect_triggers(data: Data, found: list[Trigger]) -> list[Suspect]:
+    """Carriers of triggers as suspects, the surest pattern first."""
+    suspects = []
+    for trigger in sorted(found, key=lambda trigger: -trigger.wrong):
+        shown = ", ".join(map(str, trigger.columns[:COLUMNS])) + ", …" * (len(trigger.columns) > COLUMNS)
+        why = (
+            f"carries a pattern of features (column{'s' * (len(trigger.columns) > 1)} {shown}) that goes with label "
+            f"{trigger.target} where neighbours contradict it; {len(trigger.nodes)} training nodes do"
+        )
+        for node in trigger.nodes:
+            suspects.append(Suspect("triggers", (node,), trigger.wrong, why, label=int(data.y[node])))
+    return suspects
+
+
+COLUMNS = 8
+"""Columns of a pattern that are named."""
 
 
 def _below(values: Tensor, value: float) -> float:

@@ -34,7 +34,7 @@ def neighbourhood(data: Data, suspect: Suspect) -> Markup:
     if len(centres) == 2:
         drawn.append(_line(middles[0], middles[1], "tie suspect"))
     for node, (x, y) in places.items():
-        kind = "knot suspect" if node in centres and suspect.kind == "labels" else "knot"
+        kind = "knot suspect" if node in centres and suspect.kind != "edges" else "knot"
         drawn.append(tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="11", class_=kind))
         drawn.append(tag("text", _label(data, node), x=f"{x:.1f}", y=f"{y + 4:.1f}", class_="tick"))
     words = f"{suspect.name} and {len(places) - len(centres)} neighbours" + (

@@ -32,7 +32,7 @@ STYLE = """
 .suspects td.why { text-align: left; }
 """
 
-WORDS = {"labels": "Labels", "edges": "Edges"}
+WORDS = {"labels": "Labels", "edges": "Edges", "triggers": "Backdoors"}
 
 
 def write_report(repair: Repair, path: str | Path, *, truth: Request | None = None) -> Path:
