@@ -31,6 +31,8 @@ from unweave.models import GCN
 LABELS = ("uniform", "nearest", "backdoor")
 EDGES = ("random", "dice", "prbcd", "grbcd")
 ATTACKS = (*LABELS, *EDGES)
+DRAWN = {"nearest": 1, "random": 2, "dice": 3}
+"""What is drawn of each depends on the seed and this alone."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
     if kind in ("uniform", "backdoor"):
         found = poison(f"{'flipped' if kind == 'uniform' else 'triggered'}:{share}", data, seed=seed)
         return Attacked(found.data, found.nodes, _none(), found if kind == "backdoor" else None)
-    rng = np.random.default_rng([seed, ATTACKS.index(kind)])
+    rng = np.random.default_rng([seed, DRAWN.get(kind, 0)])
     if kind == "nearest":
         return _nearest(data, share, rng)
     budget = round(share * distinct_edges(data).size(0))

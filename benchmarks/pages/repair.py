@@ -64,7 +64,7 @@ def blocks(found: Results) -> Blocks:
     backdoors = {cell: d for cell, d in found.items() if d.get("success")}
     if backdoors:
         yield "## Backdoors: success of the attack"
-        yield "Of validation and test nodes of other classes, the share predicted as the target with the trigger on them."
+        yield "Nodes that are not trained on, of other classes: the share that the trigger turns into the target."
         names = {"before": "attacked", "after": "repaired", "truth": "truth known"}
         rows = [[_named(c), *(f"{d['success'][key]:.3f}" for key in names)] for c, d in _sorted(backdoors)]
         yield table(["cell", *names.values()], rows)
