@@ -48,7 +48,12 @@ def repair(
     before = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("repairing") as progress:
         found = repair_run(
-            before, kinds=kinds.split(","), false_share=false_share, rounds=rounds, seed=seed, progress=progress
+            before,
+            kinds=[kind.strip() for kind in kinds.split(",")],
+            false_share=false_share,
+            rounds=rounds,
+            seed=seed,
+            progress=progress,
         )
     if graph is None and found.corrected:
         graph = out.with_name(f"{out.name}.pt")

@@ -45,7 +45,7 @@ def deal(labels: Tensor, train: Tensor, folds: int, seed: int) -> Tensor:
     """A fold for every node, by chance; the training nodes of each class are spread over all folds."""
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(labels.numel(), generator=generator)
-    key = torch.where(train, labels, labels.max() + 1).cpu()[order]
+    key = labels.masked_fill(~train, torch.iinfo(labels.dtype).max).cpu()[order]  # other labels are not looked at
     order = order[key.argsort(stable=True)]
     fold = torch.empty_like(order)
     fold[order] = torch.arange(order.numel()) % folds
