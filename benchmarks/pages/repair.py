@@ -43,6 +43,24 @@ def recovered(document: Document) -> float | None:
     return (f1["after"] - f1["before"]) / lost if lost >= COST else None
 
 
+def sums(found: Results) -> dict[str, dict[str, float]]:
+    """What the page and the guide say in short, of wrong labels and of attacked edges."""
+    told = {}
+    for title, kinds in (("wrong labels", True), ("attacked edges", False)):
+        some = [d for cell, d in found.items() if (cell[3].partition(":")[0] in LABELS) == kinds]
+        shares = [share for d in some if (share := recovered(d)) is not None]
+        told[title] = {
+            "cells": len(some),
+            "best ap": sum(is_best(d, "ap") for d in some),
+            "best auc": sum(is_best(d, "auc") for d in some),
+            "cost": len(shares),
+            "back": sum(share >= 0.7 for share in shares),
+            "mean": fmean(shares) if shares else 0.0,
+            "lower": sum(d["f1"]["after"] < d["f1"]["before"] for d in some),
+        }
+    return told
+
+
 def blocks(found: Results) -> Blocks:
     """What was found."""
     where = places(found.values(), "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit:.12}")
@@ -78,24 +96,16 @@ def blocks(found: Results) -> Blocks:
 
 
 def _short(found: Results) -> list[str]:
-    rows = []
-    for title, kinds in (("wrong labels", True), ("attacked edges", False)):
-        some = [d for cell, d in found.items() if (cell[3].partition(":")[0] in LABELS) == kinds]
-        if not some:
-            continue
-        shares = [share for d in some if (share := recovered(d)) is not None]
-        lower = sum(d["f1"]["after"] < d["f1"]["before"] for d in some)
-        rows.append(
-            [
-                title,
-                str(len(some)),
-                *(f"{sum(is_best(d, measure) for d in some)}" for measure in ("ap", "auc")),
-                str(len(shares)),
-                str(sum(share >= 0.7 for share in shares)),
-                number(fmean(shares) if shares else None, ".2f"),
-                str(lower),
-            ]
-        )
+    rows = [
+        [
+            title,
+            *(f"{told[key]:.0f}" for key in ("cells", "best ap", "best auc", "cost", "back")),
+            f"{told['mean']:.2f}" if told["cost"] else "–",
+            f"{told['lower']:.0f}",
+        ]
+        for title, told in sums(found).items()
+        if told["cells"]
+    ]
     heads = ["", "cells", f"best AP (within {NEAR:g})", "best AUC", f"cost F1 ≥ {COST:g}", "of these ≥ 70 % back"]
     return table([*heads, "mean share back", "test F1 lower after"], rows)
 

@@ -13,7 +13,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # PyG calls its attacks experimental
     import attacks
     import repair
-from pages.repair import is_best, recovered
+from pages.repair import is_best, read, recovered, sums
+from shared import RESULTS
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +74,16 @@ def test_what_counts_as_best_and_as_recovered() -> None:
     document = {"detection": {"ap": {"ours": 0.68, "other": 0.7}}, "f1": {"clean": 0.8, "before": 0.79, "after": 0.8}}
     assert not is_best(document, "ap")
     assert recovered(document) is None
+
+
+def test_the_guide_says_what_was_measured() -> None:
+    found = read(RESULTS / "repair")
+    told = sums(found)
+    guide = " ".join((RESULTS.parents[1] / "docs" / "repair.md").read_text(encoding="utf-8").split())
+    for title, own in told.items():
+        assert f"| {title} | {own['best ap']:.0f} of {own['cells']:.0f} |" in guide
+        assert f"| {own['back']:.0f} of {own['cost']:.0f}, {own['mean']:.2f} on average | {own['lower']:.0f} |" in guide
+    success = [d["success"] for d in found.values() if d.get("success")]
+    for key in ("before", "after"):
+        values = [each[key] for each in success]
+        assert f"{min(values):.2f} to {max(values):.2f}" in guide
