@@ -68,6 +68,9 @@ def blocks(found: Results) -> Blocks:
         f"Made by `python benchmarks/repair.py` on {where}. A model is trained on an attacked graph and repaired "
         "(`uw.repair` as it is by default), knowing nothing of the attack. Everything is in `repair.jsonl`."
     )
+    early = sum("success" not in document for document in found.values())
+    if early:
+        yield f"{early} of the {len(found)} cells were measured before backdoors were looked for."
     yield "## In short"
     yield _short(found)
     for title, kinds in (("Wrong labels", True), ("Attacked edges", False)):
