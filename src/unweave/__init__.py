@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from unweave.objective import losses as losses
     from unweave.objective.losses import Loss as Loss
     from unweave.receipt.receipt import Receipt as Receipt
+    from unweave.repairing import Repair as Repair, repair as repair
     from unweave.request import Request as Request
     from unweave.run.audit import audit as audit
     from unweave.run.plan import Plan as Plan
@@ -73,6 +74,7 @@ _VOCABULARY = {
     "Plan": "run.plan",
     "Receipt": "receipt.receipt",
     "Recipe": "training.recipe",
+    "Repair": "repairing.result",
     "Request": "request",
     "Run": "run.run",
     "Training": "training.recipe",
@@ -88,6 +90,7 @@ _VOCABULARY = {
     "models": "models",
     "polish": "training.polish",
     "prepare": "curvature.preparation",
+    "repair": "repairing.repair",
     "split": "datasets.split",
     "tasks": "tasks",
     "train": "run.train",

@@ -17,6 +17,7 @@ from unweave.cli.inspect import inspect
 from unweave.cli.ledger import ledger
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
+from unweave.cli.repair import repair
 from unweave.cli.reproduce import reproduce
 from unweave.cli.serve import backup, register, request, serve, token, work
 from unweave.cli.show import show
@@ -43,6 +44,7 @@ for command in (
     explain,
     forget,
     update,
+    repair,
     verify,
     audit,
     compare,

@@ -1,0 +1,135 @@
+"""Which edges join what does not belong together.
+
+An edge is looked at as if it were not there: would the rest of the graph expect it? Evidence is what holds for edges of
+*this* graph more often than for pairs of nodes drawn by chance, so that no graph is taken to be like another:
+
+=============== ======================================================================================================
+``classes``     the classes of both ends and how classes mix along edges here, by beliefs that the edge had no part in
+                (:mod:`unweave.repairing.beliefs`)
+``alone``       the same by labels and features alone, which no edge can deceive
+``features``    how alike the features of both ends are
+``neighbours``  neighbours that both ends have in common
+=============== ======================================================================================================
+
+A logistic regression of edges against chance pairs weighs them. The share of edges that look like chance pairs is found
+as Storey (2002) finds the share of true null hypotheses; then Bayes' rule says how probable each edge is to be one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from unweave.graph.index import distinct_edges, edge_keys
+from unweave.repairing.beliefs import by_features, lift_of, propagate, weigh
+from unweave.repairing.labels import Labels
+
+__all__ = ["EVIDENCE", "Edges", "judge_edges"]
+
+EVIDENCE = ("classes", "alone", "features", "neighbours")
+
+ROWS = 65_536
+"""Pairs looked at in one go."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """What is believed of the edges of a graph.
+
+    Attributes:
+        pairs: The distinct edges without loops, ``[edges, 2]``.
+        evidence: What speaks for each of them, ``[edges, kinds]``, in the order of :data:`EVIDENCE`.
+        usual: The same of chance pairs.
+        wrong: How probable it is that an edge joins its ends by chance.
+        rate: The share of such edges.
+    """
+
+    pairs: Tensor
+    evidence: Tensor
+    usual: Tensor
+    wrong: Tensor
+    rate: float
+
+
+def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
+    """Judge every edge.
+
+    Args:
+        data: The graph.
+        labels: What is believed of its labels.
+        seed: Draws the chance pairs.
+    """
+    ends = distinct_edges(data).cpu()
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    generator = torch.Generator().manual_seed(seed)
+    chance = _chance(ends, data.num_nodes, generator)
+    if not chance.size(0):  # no edge, or every pair is one
+        none = torch.zeros(0, len(EVIDENCE), dtype=torch.double)
+        return Edges(ends, none.new_zeros(ends.size(0), len(EVIDENCE)), none, none.new_zeros(ends.size(0)), 0.0)
+    pairs = torch.cat([ends, chance])
+    real = torch.arange(pairs.size(0)) < ends.size(0)
+    alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
+    own = by_features(data, labels, generator)
+    early = weigh(torch.stack([alike, common], dim=1), real)[real]
+    classes = propagate(own, ends, chance, early)
+    evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)
+    likely = weigh(evidence, real)
+    rate, wrong = _share(likely[real], likely[~real])
+    return Edges(ends, evidence[real], evidence[~real], wrong, rate)
+
+
+def _chance(ends: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """About as many pairs as there are edges, drawn by the degrees of the nodes, none of them an edge."""
+    flat = ends.flatten()
+    if not flat.numel():
+        return ends
+    known = edge_keys(ends[:, 0], ends[:, 1], size, ordered=True)
+    drawn = flat[torch.randint(flat.numel(), (2, 4 * ends.size(0) + 64), generator=generator)]
+    keys = edge_keys(drawn[0], drawn[1], size, ordered=True)
+    return drawn[:, (drawn[0] != drawn[1]) & ~torch.isin(keys, known)].t()[: ends.size(0)]
+
+
+def _together(log_q: Tensor, ends: Tensor, pairs: Tensor) -> Tensor:
+    """log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)), with M the mixing of classes along edges."""
+    q = log_q.exp()
+    lift = lift_of(q[ends[:, 0]], q[ends[:, 1]])
+    found = [((q[u] @ lift) * q[v]).sum(dim=1) for u, v in _parts(pairs)]
+    return torch.cat(found).clamp(min=1e-6).log()
+
+
+def _alike(x: Tensor, pairs: Tensor) -> Tensor:
+    """Cosine of the features of both ends, each column by its spread, so that what is rare counts more."""
+    spread = x.double().std(dim=0)
+    rows = F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
+    return torch.cat([(rows[u] * rows[v]).sum(dim=1).double() for u, v in _parts(pairs)])
+
+
+def _common(ends: Tensor, pairs: Tensor, size: int) -> Tensor:
+    """Neighbours in common, those of few neighbours counting more (Adamic and Adar, 2003)."""
+    row, column = torch.cat([ends, ends.flip(1)]).t().numpy()
+    degree = np.bincount(row, minlength=size)
+    matrix = scipy.sparse.csr_matrix((1 / np.sqrt(np.log(degree[column] + 1.0)), (row, column)), shape=(size, size))
+    found = [matrix[u.numpy()].multiply(matrix[v.numpy()]).sum(axis=1) for u, v in _parts(pairs)]
+    return torch.from_numpy(np.concatenate([np.asarray(part).ravel() for part in found])).log1p()
+
+
+def _parts(pairs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both ends of the pairs, so many at a time."""
+    for some in torch.split(pairs, ROWS):
+        yield some[:, 0], some[:, 1]
+
+
+def _share(real: Tensor, chance: Tensor) -> tuple[float, Tensor]:
+    """The share of edges that look like chance pairs, and how probable each edge is one of them.
+
+    Below the middle of the chance pairs hardly an edge belongs, so that what lies there is chance but for little: the
+    share is an upper one.
+    """
+    low = chance.median()
+    rate = min(1.0, float((real <= low).double().mean() / (chance <= low).double().mean()))
+    return rate, (rate * (-real).exp()).clamp(max=1.0)

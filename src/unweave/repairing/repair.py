@@ -1,0 +1,110 @@
+"""Repair a model: find wrong labels and edges, forget them, keep what helps."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, cast
+
+from torch import nn
+from torch_geometric.data import Data
+
+from unweave.errors import ModelError
+from unweave.repairing.checks import KINDS, check_repair, halves
+from unweave.repairing.result import Repair
+from unweave.repairing.rounds import Step, Watch, score_on, step
+from unweave.repairing.suspects import Kind, Suspect
+from unweave.repairing.unseen import FOLDS
+from unweave.run.run import Run
+from unweave.training.adam import Progress
+
+__all__ = ["FALSE_SHARE", "ROUNDS", "repair"]
+
+FALSE_SHARE = 0.2
+"""Expected share of false discoveries that is allowed: to miss a right label costs less than to keep a wrong one."""
+
+ROUNDS = 3
+"""Most rounds; each sees more clearly than the one before, and most of what is found is found by the second."""
+
+
+def repair(
+    run: Run | nn.Module,
+    data: Data | None = None,
+    *,
+    kinds: Sequence[str] = KINDS,
+    false_share: float = FALSE_SHARE,
+    rounds: int = ROUNDS,
+    folds: int = FOLDS,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **training: Any,
+) -> Repair:
+    """Find what is wrong in the data of a model, forget or correct it, and keep only what helps.
+
+    Labels are judged by models that have forgotten them, edges by what edges of this graph are like, and triggers of
+    backdoors by patterns of features that go with labels which neighbours contradict. What is most
+    probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
+    for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if it lowers the
+    loss of the other half and leaves its F1 no lower than it was at the beginning. The run that is given stays as it
+    is, and no test label is read.
+
+    Args:
+        run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
+        data: The graph, where a model is given.
+        kinds: What to look for, in this order: ``triggers``, ``labels``, ``edges``.
+        false_share: The largest share of what is proposed that may be expected to be right as it is.
+        rounds: At most so many; it ends when one keeps nothing.
+        folds: Models that have each forgotten a part of the labels.
+        seed: Deals nodes into folds and halves, and draws chance pairs.
+        progress: Called with (steps done, steps at most).
+        **training: ``weight_decay=…`` and what else a :class:`~unweave.Run` takes, where a model is given.
+
+    Returns:
+        The repaired run, with every suspect, every step and the scores before and after.
+
+    Raises:
+        UnweaveError: What was given cannot be repaired; nothing was done then.
+    """
+    if isinstance(run, Run):
+        if data is not None or training:
+            raise ModelError(
+                "a run knows its graph and its training; give repair(run), or repair(model, data, weight_decay=…)"
+            )
+    else:
+        if data is None:
+            raise ModelError("repair takes a run, or a model with its graph: repair(model, data, weight_decay=…)")
+        run = Run(run, data, **training)
+    wanted = tuple(kinds)
+    check_repair(run, wanted, false_share, rounds, folds)
+    here = run if run.prepared is not None else run.prepare()
+    trusted, held_out = halves(run, seed)
+    begun = score_on(here, held_out, trusted)
+    watch = Watch(trusted, held_out, false_share, folds, seed, begun)
+    before, steps = here, list[Step]()
+    suspects: dict[tuple[str, tuple[int, ...]], Suspect] = {}
+    judged: dict[str, Run] = {}
+    for number, kind in product(range(1, rounds + 1), wanted):
+        if judged.get(kind) is here:  # nothing has changed since this kind was looked at
+            continue
+        judged[kind] = here
+        after, told, found = step(here, cast(Kind, kind), number, watch)
+        here = after
+        steps.append(told)
+        _join(suspects, found, first=number == 1)
+        if progress is not None:
+            progress((number - 1) * len(wanted) + wanted.index(kind) + 1, rounds * len(wanted))
+    return Repair(
+        before=before,
+        run=here,
+        steps=tuple(steps),
+        suspects=tuple(suspects.values()),
+        held_out=(begun, score_on(here, held_out, trusted)),
+        deciding=tuple(held_out.nonzero().flatten().tolist()),
+        config={"kinds": list(wanted), "false_share": false_share, "rounds": rounds, "folds": folds, "seed": seed},
+    )
+
+
+def _join(known: dict[tuple[str, tuple[int, ...]], Suspect], found: list[Suspect], *, first: bool) -> None:
+    """Add the suspects of a step: all of a first round, later those that something was done about."""
+    for suspect in found:
+        key = (suspect.kind, suspect.item)
+        if suspect.action != "left" or (first and key not in known):
+            known[key] = suspect

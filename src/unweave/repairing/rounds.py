@@ -1,0 +1,265 @@
+"""Rounds of a repair: detect, try, and keep what helps.
+
+Half of the validation nodes serve detection and choose how much of what is suspect goes; the other half, which nothing
+else has looked at, decides whether a step is kept. A step is one kind of suspects: some are forgotten (a request), and
+labels whose right value is plain are corrected (a change).
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unweave.changes import Change
+from unweave.errors import RequestError, SolverError
+from unweave.objective.scores import log_probabilities, micro_f1
+from unweave.repairing.edges import judge_edges
+from unweave.repairing.labels import Labels, fitted_weights, judge_labels
+from unweave.repairing.suspects import (
+    Kind,
+    Suspect,
+    false_share,
+    suspect_edges,
+    suspect_labels,
+    suspect_triggers,
+    within,
+)
+from unweave.repairing.triggers import find_triggers
+from unweave.repairing.unseen import Unseen, unseen
+from unweave.request import Request
+from unweave.run.run import Run
+
+__all__ = ["Score", "Step", "Watch", "judge", "score_on", "step"]
+
+PARTS = (1.0, 0.5, 0.25)
+"""Shares of the false discoveries that are allowed, tried in turn: all that is proposed, and the surer ones alone."""
+
+PLAIN = 0.9
+"""Probability from which a class is plain enough to correct a label to it: a wrong correction harms like a wrong label,
+where one that is forgotten is only missed."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How good a model is on some nodes.
+
+    Attributes:
+        loss: Mean cross-entropy, at the temperature that suits the model best.
+        f1: Micro-F1.
+        losses: The loss of each node.
+    """
+
+    loss: float
+    f1: float
+    losses: tuple[float, ...] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kind of suspects in one round.
+
+    Attributes:
+        round: From 1.
+        kind: ``labels``, ``edges`` or ``triggers``.
+        suspects: How many were proposed.
+        expected_false: The share of them that is expected to be right as it is.
+        forgotten: How many were forgotten in what was tried last.
+        relabelled: How many were corrected.
+        kept: Whether it was kept.
+        why: Why, or why not.
+        before: The held-out nodes before.
+        after: The held-out nodes after; ``None`` where nothing was tried.
+        requests: Digests of the request and the change, as the receipts have them.
+    """
+
+    round: int
+    kind: Kind
+    suspects: int
+    expected_false: float | None
+    forgotten: int
+    relabelled: int
+    kept: bool
+    why: str
+    before: Score
+    after: Score | None
+    requests: tuple[str, ...] = ()
+
+
+def score_on(run: Run, mask: Tensor, trusted: Tensor) -> Score:
+    """Loss and F1 of a run on some nodes, its outputs scaled as the trusted nodes want them.
+
+    One temperature takes out how sure of itself a model is, which removing data changes for reasons of its own.
+    """
+    said = log_probabilities(run.model, run.data, run.forward).detach().double()
+    labels = run.data.y
+    scaled = F.log_softmax(fitted_weights(said[None, trusted], labels[trusted]) * said, dim=-1)
+    losses = F.nll_loss(scaled[mask], labels[mask], reduction="none")
+    return Score(float(losses.mean()), micro_f1(said, labels, mask), tuple(losses.tolist()))
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who looks at what: the options of a repair, and what was found of the run looked at last.
+
+    Attributes:
+        trusted: Validation nodes for detection.
+        held_out: Validation nodes that decide.
+        share: Share of false discoveries that is allowed.
+        folds: Models that have each forgotten a part of the labels.
+        seed: For all that is drawn.
+        begun: The held-out nodes at the very beginning.
+        known: The run that was judged last, with what was found.
+    """
+
+    trusted: Tensor
+    held_out: Tensor
+    share: float
+    folds: int
+    seed: int
+    begun: Score
+    known: dict[int, tuple[Run, Unseen, Labels]] = field(default_factory=dict)
+
+    def labels_of(self, run: Run) -> tuple[Unseen, Labels]:
+        """What is believed of the labels of a run.
+
+        They are looked at twice: what is most probably wrong at first sight speaks neither for nor against its
+        neighbours at the second, by a model that has forgotten it.
+        """
+        if id(run) not in self.known:
+            data = run.data
+            seen = unseen(run, folds=self.folds, seed=self.seed)
+            found = judge_labels(data, seen, self.trusted)
+            doubted = data.train_mask & (found.wrong > 0.5)
+            if bool(doubted.any()):
+                labels = doubted.nonzero().flatten().tolist()
+                # Prepared once, and not for every fold that takes the graph past what the old curvature is good for.
+                without = run.forget(Request(labels=labels), "gif", allow_class_loss=True).prepare()
+                seen = unseen(without, folds=self.folds, seed=self.seed)
+                found = judge_labels(data, seen, self.trusted, data.train_mask & ~doubted)
+            self.known.clear()
+            self.known[id(run)] = (run, seen, found)  # the run is held, so that no other has its id
+        return self.known[id(run)][1:]
+
+
+def judge(run: Run, kind: Kind, watch: Watch) -> list[Suspect]:
+    """All that may be wrong of one kind, most suspect first."""
+    data = run.data
+    seen, found = watch.labels_of(run)
+    if kind == "labels":
+        order = found.wrong.sort(descending=True, stable=True).indices
+        return suspect_labels(data, seen, found, order[found.wrong[order] > SHOWN])
+    if kind == "triggers":
+        return suspect_triggers(data, find_triggers(data, found))
+    edges = judge_edges(data, found, seed=watch.seed)
+    order = edges.wrong.sort(descending=True, stable=True).indices
+    return suspect_edges(edges, found, order[edges.wrong[order] > SHOWN])
+
+
+SHOWN = 0.1
+"""Probability of being wrong from which something is listed as suspect."""
+
+
+def proposed(suspects: list[Suspect], share: float) -> list[Suspect]:
+    """The most suspect ones of which no larger share than this is expected to be right."""
+    return suspects[: within(torch.tensor([s.wrong for s in suspects], dtype=torch.double), share).numel()]
+
+
+def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, list[Suspect]]:
+    """Detect one kind, try to be without it, and keep that if it helps on the nodes that were held out.
+
+    Returns:
+        The run (the same where nothing was kept), what was done, and the suspects.
+    """
+    suspects = judge(run, kind, watch)
+    before = score_on(run, watch.held_out, watch.trusted)
+    most = proposed(suspects, watch.share)
+    told = Step(number, kind, len(most), false_share(most), 0, 0, False, _NOTHING, before, None)
+    if not most:
+        return run, told, suspects
+    best, failed = _best(run, suspects, number, watch)
+    if best is None:
+        return run, replace(told, why=f"no step could be taken: {failed}"), suspects
+    after, acted = best
+    score = score_on(after, watch.held_out, watch.trusted)
+    kept = score.f1 >= watch.begun.f1 and (score.loss < before.loss or (kind == "triggers" and _same(before, score)))
+    relabelled = sum(suspect.action == "relabelled" for suspect in acted)
+    told = replace(
+        told,
+        suspects=len(acted),
+        expected_false=false_share(acted),
+        forgotten=len(acted) - relabelled,
+        relabelled=relabelled,
+        kept=kept,
+        why=_why(before, score, kept),
+        after=score,
+        requests=tuple(str(receipt.request_digest) for receipt in after.receipts[len(run.receipts) :]),
+    )
+    return (after if kept else run), told, (acted + suspects[len(acted) :] if kept else suspects)
+
+
+def _best(run: Run, suspects: list[Suspect], number: int, watch: Watch) -> tuple[tuple[Run, list[Suspect]] | None, str]:
+    """Of some ways to be without the suspects, the one that the trusted nodes like best; or why there is none."""
+    best: tuple[float, Run, list[Suspect]] | None = None
+    tried: set[tuple[int, bool]] = set()
+    failed = ""
+    for part, correct in product(PARTS, (True, False)):
+        acted = [_action(suspect, number, correct) for suspect in proposed(suspects, watch.share * part)]
+        key = (len(acted), any(suspect.action == "relabelled" for suspect in acted))
+        if not acted or key in tried:
+            continue
+        tried.add(key)
+        try:
+            after = carry_out(run, acted, number)
+        except (SolverError, RequestError) as error:
+            failed = str(error)
+            continue
+        loss = score_on(after, watch.trusted, watch.trusted).loss
+        if best is None or loss < best[0]:
+            best = (loss, after, acted)
+    return (None if best is None else best[1:]), failed
+
+
+_NOTHING = "nothing is suspect enough for the share of false discoveries that is allowed"
+
+
+def _same(before: Score, after: Score) -> bool:
+    """Whether a loss is no higher than chance makes it: two standard errors of the difference, node by node.
+
+    A backdoor does nothing to nodes that do not carry its pattern, so that validation nodes can only tell that nothing
+    is lost.
+    """
+    moved = torch.tensor(after.losses, dtype=torch.double) - torch.tensor(before.losses, dtype=torch.double)
+    return bool(moved.mean() <= 2 * moved.std() / math.sqrt(moved.numel()))
+
+
+def _why(before: Score, after: Score, kept: bool) -> str:
+    moved = f"held-out loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
+    return (
+        f"{'better' if after.loss < before.loss else 'as good' if kept else 'no better'} on the nodes held out: {moved}"
+    )
+
+
+def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:
+    """The suspect with what is to be done about it."""
+    plain = correct and suspect.sure is not None and suspect.sure >= PLAIN
+    return replace(suspect, action="relabelled" if plain else "forgotten", round=number)
+
+
+def carry_out(run: Run, acted: list[Suspect], number: int) -> Run:
+    """The run after a request for what is forgotten, and a change for what is corrected."""
+    gone = [suspect for suspect in acted if suspect.action == "forgotten"]
+    put_right = {s.item[0]: s.better for s in acted if s.action == "relabelled"}
+    if gone:
+        request = Request(
+            labels=[suspect.item[0] for suspect in gone if suspect.kind != "edges"],
+            edges=[(suspect.item[0], suspect.item[1]) for suspect in gone if suspect.kind == "edges"],
+            note=f"repair, round {number}: {gone[0].kind} that are believed to be wrong",
+        )
+        run = run.forget(request, "gif", allow_class_loss=False)
+    if put_right:
+        note = f"repair, round {number}: labels whose right value is plain"
+        run = run.update(Change(correct={"labels": put_right}, note=note), "gif")
+    return run

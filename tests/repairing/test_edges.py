@@ -1,0 +1,54 @@
+"""Which edges join what does not belong together."""
+
+import math
+
+import pytest
+import torch
+
+from tests.repairing.planted import planted, trained
+from unweave.repairing.checks import halves
+from unweave.repairing.edges import _chance, _common, judge_edges
+from unweave.repairing.labels import judge_labels
+from unweave.repairing.suspects import suspect_edges, within
+from unweave.repairing.unseen import unseen
+
+
+@pytest.mark.parametrize("shift", [0, 1], ids=["neighbours alike", "neighbours differ"])
+def test_edges_by_chance_are_found_whatever_edges_are_like(shift: int) -> None:
+    graph = planted(flipped=0.0, chance=60, shift=shift)
+    run = trained(graph)
+    labels = judge_labels(graph.data, unseen(run), halves(run, 0)[0])
+    found = judge_edges(graph.data, labels)
+    known = {tuple(pair) for pair in graph.edges.tolist()}
+    truth = torch.tensor([tuple(pair) in known for pair in found.pairs.tolist()])
+    assert int(truth.sum()) == 60
+    order = found.wrong.argsort(descending=True)
+    assert truth[order[:60]].double().mean() > 0.6
+    first = within(found.wrong, 0.3)
+    assert truth[first].double().mean() > 0.6
+    assert found.rate == pytest.approx(60 / truth.numel(), abs=0.06)
+    words = suspect_edges(found, labels, first[:1])[0]
+    assert "as often as by chance" in words.why
+    again = judge_edges(graph.data, labels)
+    assert torch.equal(again.wrong, found.wrong)
+
+
+def test_neighbours_in_common_are_those_of_adamic_and_adar() -> None:
+    ends = torch.tensor([[0, 1], [0, 2], [1, 2], [2, 3], [0, 4]])
+    pairs = torch.tensor([[0, 1], [1, 3], [3, 4], [0, 3]])
+    around = {0: {1, 2, 4}, 1: {0, 2}, 2: {0, 1, 3}, 3: {2}, 4: {0}}
+    expected = [
+        math.log1p(sum(1 / math.log(len(around[node]) + 1) for node in around[u] & around[v]))
+        for u, v in pairs.tolist()
+    ]
+    assert _common(ends, pairs, 5).tolist() == pytest.approx(expected)
+
+
+def test_chance_pairs_are_no_edges() -> None:
+    graph = planted(flipped=0.0)
+    edges = {tuple(sorted(pair)) for pair in graph.data.edge_index.t().tolist()}
+    ends = torch.tensor(sorted(edges))
+    drawn = _chance(ends, graph.data.num_nodes, torch.Generator().manual_seed(0))
+    assert drawn.size(0) == ends.size(0)
+    assert not edges & {tuple(sorted(pair)) for pair in drawn.tolist()}
+    assert bool((drawn[:, 0] != drawn[:, 1]).all())
