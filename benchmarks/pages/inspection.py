@@ -51,8 +51,8 @@ def blocks(found: list[Document]) -> Blocks:
     if quick:
         yield "## Cost"
         yield (
-            "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process on "
-            "one core of a busy machine. The model is in single precision and its state prepared."
+            "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process "
+            "on one core of a busy machine. The model is in single precision and its state prepared."
         )
         yield columns(quick, COSTS)
 
