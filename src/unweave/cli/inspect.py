@@ -22,7 +22,7 @@ def inspect(
     top: Annotated[int, typer.Option(help="How many items of each kind to name.", min=1)] = 10,
     confirm: Annotated[
         int, typer.Option(help="Forget so many of the most influential items, and tell what that really does.", min=0)
-    ] = 0,
+    ] = 5,
     by: Annotated[str, typer.Option(help="How --confirm forgets: gif or retrain.")] = "gif",
     plot: Annotated[Path | None, typer.Option(help="Draw the neighbourhood, e.g. inspect.png.")] = None,
     hops: Annotated[

@@ -61,14 +61,26 @@ class Confirmation:
     method: str
     title: str
 
+    @property
+    def doubt(self) -> str | None:
+        """Where predictions are off: by more than half of what happened, or of the other sign."""
+        off = sum(abs(one.predicted - one.actual) > abs(one.actual) / 2 for one in self.each)
+        if not off:
+            return None
+        return (
+            f"{off} of {len(self.each)} predictions are off by more than half of what happened: the largest scores go "
+            "beyond what one linear step tells. Believe what was confirmed"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As a JSON document."""
-        rows = [vars(one) for one in self.each]
-        return {"method": self.method, "title": self.title, "each": rows, "together": vars(self.together)}
+        rows, told = [vars(one) for one in self.each], {"method": self.method, "title": self.title}
+        return {**told, "each": rows, "together": vars(self.together), "doubt": self.doubt}
 
     def __str__(self) -> str:
         head = [f"{'Confirmed':<12}forgotten by {self.method}; {self.title} changes by", _ROW.format("", *_HEAD)]
-        return "\n".join(head + [_row(one) for one in (*self.each, self.together)])
+        told = [] if self.doubt is None else [f"{'Doubt':<12}{self.doubt}"]
+        return "\n".join(head + [_row(one) for one in (*self.each, self.together)] + told)
 
 
 _ROW, _HEAD = "{:<12}{:>12}{:>12}  {}", ("predicted", "actual", "")

@@ -237,9 +237,9 @@ def _same(before: Score, after: Score) -> bool:
 
 def _why(before: Score, after: Score, kept: bool) -> str:
     moved = f"held-out loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
-    return (
-        f"{'better' if after.loss < before.loss else 'as good' if kept else 'no better'} on the nodes held out: {moved}"
-    )
+    lower = after.loss < before.loss
+    word = "better" if lower and kept else "as good" if kept else "F1 fell" if lower else "no better"
+    return f"{word} on the nodes held out: {moved}"
 
 
 def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:
