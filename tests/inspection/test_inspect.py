@@ -355,3 +355,36 @@ def test_functional_call_is_what_is_inspected() -> None:
     torch.testing.assert_close(
         functional_call(model, named, (data.x, data.edge_index)), objective(model, data).outputs(flatten(model))
     )
+
+
+def test_columns_are_told_by_what_being_without_them_does() -> None:
+    data = graph(30)
+    found = look(trained("sgc", data), data)
+    for one in found.top("features", 3):
+        assert one.effect == pytest.approx(found.group(one))
+    (proof,) = found.confirm(1, "features").each
+    assert proof.predicted == pytest.approx(found.confirm(1, "features").together.predicted)
+
+
+def test_a_group_that_nothing_can_be_trained_without_is_refused() -> None:
+    data = graph(30)
+    everyone = data.train_mask.nonzero().flatten().tolist()
+    with pytest.raises(uw.RequestError, match="every training node"):
+        look(trained("sgc", data), data).group(uw.Request(labels=everyone))
+
+
+def test_a_regression_whose_outputs_are_one_number_a_node_is_served() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = GCNConv(4, 1)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            out: Tensor = self.conv(x, edge_index).squeeze(-1)
+            return out
+
+    data = graph()
+    data.x, data.y = data.x[:, :4].float(), data.x[:, 0].float()
+    run = uw.Run(Flat(), data, weight_decay=1e-2, loss=nn.MSELoss())
+    assert torch.isfinite(run.inspect("validation").labels).all()
+    assert run.forget(uw.Request(nodes=[5]), "gif").receipts[-1].status == "done"

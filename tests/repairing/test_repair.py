@@ -13,6 +13,8 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
+from unweave.repairing.rounds import _spared
+from unweave.repairing.suspects import Suspect
 
 
 def f1(run: uw.Run, graph: Planted) -> float:
@@ -130,6 +132,13 @@ def test_what_cannot_be_repaired_is_refused_before_any_work(graph: Planted, run:
         uw.repair(run, graph.data)
     with pytest.raises(ModelError, match="a model with its graph"):
         uw.repair(run.model)
+
+
+def test_the_last_label_of_a_class_is_spared(run: uw.Run) -> None:
+    nodes = run.data.train_mask.nonzero().flatten()
+    of_one = nodes[run.data.y[nodes] == 0].tolist()
+    suspects = [Suspect("labels", (node,), 0.9, "") for node in of_one]
+    assert [one.item[0] for one in _spared(run, suspects)] == of_one[:-1]
 
 
 def test_both_halves_of_the_validation_nodes_have_every_class(run: uw.Run) -> None:

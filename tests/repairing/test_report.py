@@ -84,4 +84,13 @@ def test_the_command_writes_run_graph_and_report(
     assert len(uw.Run.open("b", data=data).receipts) > 0
     assert len(uw.Run.open("a", data=graph.data).receipts) == 0
     refused(unweave("repair", "a", "--data", "graph.pt", "--out", "b"), "exists already")
+    kept = {name: Path(name).read_bytes() for name in ("graph.pt", "b.html")}
+    Path("d.pt").write_bytes(b"another's")
+    refused(unweave("repair", "a", "--data", "graph.pt", "--out", "d"), "d.pt exists already")
+    refused(unweave("repair", "a", "--data", "graph.pt", "--out", "e", "--graph", "b.html"), "exists already")
+    same = ("--data", "graph.pt", "--out", "e", "--graph", "graph.pt", "--overwrite")
+    refused(unweave("repair", "a", *same), "the graph of the run")
+    refused(unweave("repair", "a", "--data", "graph.pt", "--out", "a", "--overwrite"), "the run that is repaired")
+    assert {name: Path(name).read_bytes() for name in kept} == kept
+    assert Path("d.pt").read_bytes() == b"another's"
     assert unweave("repair", "a", "--out", "c", "--report", "c.txt").exit_code == 2

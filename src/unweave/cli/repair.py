@@ -6,11 +6,23 @@ from typing import Annotated
 import typer
 
 from unweave.cli.options import Device, Json, Root
-from unweave.cli.output import print_json, progress_bar, reports_errors, say
+from unweave.cli.output import print_json, progress_bar, reports_errors, say, writable
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
 from unweave.errors import RunError
 
 __all__ = ["repair"]
+
+
+def _check_places(run: Path, out: Path, graph: Path | None, data: str | Path | None, *, overwrite: bool) -> None:
+    """Nothing that is there is replaced unasked, and what the repair begins with never."""
+    if out.resolve() == run.resolve():
+        raise RunError(f"--out {out} is the run that is repaired, which stays as it is; choose another folder")
+    written = graph or out.with_name(f"{out.name}.pt")
+    if data is not None and written.resolve() == Path(data).resolve():
+        raise RunError(f"{written} is the graph of the run, which stays as it is; choose another file with --graph")
+    for place in (out, written):
+        if place.exists() and not overwrite:
+            raise RunError(f"{place} exists already; choose another one, or pass --overwrite")
 
 
 @reports_errors
@@ -41,10 +53,10 @@ def repair(
     from unweave.datasets.own import writing_graph
     from unweave.repairing import repair as repair_run, write_report
 
-    if out.exists() and not overwrite:
-        raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
+    _check_places(run, out, graph, data, overwrite=overwrite)
     if report is not None and report.suffix.lower() not in (".html", ".htm"):
         raise typer.BadParameter(f"--report {report} must end in .html")
+    writable(report)
     before = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("repairing") as progress:
         found = repair_run(

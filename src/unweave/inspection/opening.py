@@ -72,7 +72,10 @@ def open_scores(
         (slope,) = torch.autograd.grad(value, leaf)
         objective.meter.passes += 2
         if not bool(torch.isfinite(slope).all()) or not bool(slope.any()):
-            raise ModelError(f"{quantity.title} has no finite slope in the parameters that is not zero")
+            raise ModelError(
+                f"{quantity.title} has no finite slope in the parameters that is not zero: was the node forgotten, or "
+                "does the quantity not depend on the model?"
+            )
         direction = find_direction(objective, theta, slope, prepared.to(theta.device))
     subject = Subject(objective, theta, quantity, direction, prepared, reach, float(memory_mib))
     return Scores(subject, float(value.detach()), _doubts(prepared, direction), decay)
@@ -84,7 +87,7 @@ def _doubts(prepared: Prepared, direction: Direction) -> list[str]:
     if not prepared.at_minimum:
         found.append(
             "the model was not trained to a minimum: what retraining does is then partly luck, and scores tell what "
-            "an influence step would do. Train with forgettable=True, or bring it to a minimum with unweave.polish"
+            "an influence step would do. Train with forgettable=True and enough weight decay, or use unweave.polish"
         )
     elif prepared.agreement is not None and prepared.agreement < TUNING.polish.agreement:
         found.append(

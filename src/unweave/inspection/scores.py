@@ -1,7 +1,7 @@
 """Scores: what every part of the graph does to a quantity, computed when they are asked for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from unweave.graph.removal import remove
 from unweave.inspection.columns import score_columns
 from unweave.inspection.removals import edges_apart, label_removals, node_removals, row_removals
 from unweave.inspection.subject import Subject
+from unweave.objective.checks import check_classes
 from unweave.objective.decay import WeightDecay
 from unweave.request import ALL, Request
 
@@ -122,7 +123,10 @@ class Scores:
 
     @cached_property
     def features(self) -> Tensor:
-        """The effect of removing each column of features from all nodes, ``[columns]``."""
+        """How the quantity begins to change as each column of features fades, ``[columns]``: an order, no size.
+
+        :meth:`top` tells the effect of being without a column.
+        """
         return score_columns(self.subject)
 
     @cached_property
@@ -160,8 +164,17 @@ class Scores:
         keys = {"size": scores.abs(), "lowers": -scores, "raises": scores}
         if order not in keys:
             raise RequestError(f"order must be one of {', '.join(keys)}, got {order!r}")
-        ranked = keys[order].argsort(descending=True, stable=True)[:k]
-        return [self.item(kind, number) for number in ranked.tolist() if keys[order][number] > 0]
+        ranked = keys[order].argsort(descending=True, stable=True)[: k if kind != "features" else 2 * k]
+        found = [self.item(kind, number) for number in ranked.tolist() if keys[order][number] > 0]
+        return found if kind != "features" else self._without(found, order)[:k]
+
+    def _without(self, columns: list[Scored], order: Order) -> list[Scored]:
+        """Columns with the effect of being without them, two evaluations each, in place of the slope."""
+        found = [replace(one, effect=self.group(one)) for one in columns]
+        if order == "size":
+            return sorted(found, key=lambda one: -abs(one.effect))
+        sign = -1 if order == "lowers" else 1
+        return sorted((one for one in found if sign * one.effect > 0), key=lambda one: -sign * one.effect)
 
     def overall(self, k: int = 10, kinds: Sequence[Kind] = TOLD) -> list[Scored]:
         """The items with the largest scores, of whichever kind."""
@@ -189,6 +202,7 @@ class Scores:
         """
         asked = items if isinstance(items, Request) else self.request(items)
         removal = remove(self.subject.data, asked)
+        check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
         outputs = self.subject.outputs(removal.data)
         return self.subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels)
 

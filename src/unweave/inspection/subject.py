@@ -160,7 +160,7 @@ class Subject:
                 wanted = self.outputs(remove(data, request).data)[0]
                 found, mine = engine.whole[0].clone(), which == number
                 found[at[mine]] = rows[0][mine]
-                apart = ((found - wanted).abs() > rounding(wanted)).flatten(1).any(dim=1)
+                apart = ((found - wanted).abs() > rounding(wanted)).reshape(wanted.size(0), -1).any(dim=1)
                 if bool(apart.any()):
                     raise ModelError(
                         f"the output of node {int(apart.nonzero()[0])} after forgetting {request.describe()} depends "

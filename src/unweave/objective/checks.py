@@ -242,7 +242,7 @@ def check_deterministic(first: Tensor, second: Tensor) -> None:
 
 def changed_outside(region: Region, before: Tensor, after: Tensor) -> Tensor:
     """Ids of nodes outside the region whose output a removal changed all the same."""
-    moved = ((before - after).abs() > rounding(before)).flatten(1).any(dim=1)
+    moved = ((before - after).abs() > rounding(before)).reshape(before.size(0), -1).any(dim=1)
     return (moved & ~region.mask).nonzero().flatten()
 
 

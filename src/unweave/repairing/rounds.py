@@ -176,7 +176,7 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     suspects = judge(run, kind, watch)
     before = score_on(run, watch.held_out, watch.trusted)
     most = proposed(suspects, watch.share)
-    told = Step(number, kind, len(most), false_share(most), 0, 0, False, _NOTHING, before, None)
+    told = Step(number, kind, len(most), false_share(most), 0, 0, False, _unsure(suspects, watch.share), before, None)
     if not most:
         return run, told, suspects
     best, failed = _best(run, suspects, number, watch)
@@ -197,7 +197,9 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
         after=score,
         requests=tuple(str(receipt.request_digest) for receipt in after.receipts[len(run.receipts) :]),
     )
-    return (after if kept else run), told, (acted + suspects[len(acted) :] if kept else suspects)
+    done = {one.item for one in acted}
+    others = [suspect for suspect in suspects if suspect.item not in done]
+    return (after if kept else run), told, (acted + others if kept else suspects)
 
 
 def _best(run: Run, suspects: list[Suspect], number: int, watch: Watch) -> tuple[tuple[Run, list[Suspect]] | None, str]:
@@ -206,7 +208,8 @@ def _best(run: Run, suspects: list[Suspect], number: int, watch: Watch) -> tuple
     tried: set[tuple[int, bool]] = set()
     failed = ""
     for part, correct in product(PARTS, (True, False)):
-        acted = [_action(suspect, number, correct) for suspect in proposed(suspects, watch.share * part)]
+        chosen = _spared(run, proposed(suspects, watch.share * part))
+        acted = [_action(suspect, number, correct) for suspect in chosen]
         key = (len(acted), any(suspect.action == "relabelled" for suspect in acted))
         if not acted or key in tried:
             continue
@@ -222,7 +225,26 @@ def _best(run: Run, suspects: list[Suspect], number: int, watch: Watch) -> tuple
     return (None if best is None else best[1:]), failed
 
 
-_NOTHING = "nothing is suspect enough for the share of false discoveries that is allowed"
+def _unsure(suspects: list[Suspect], share: float) -> str:
+    """Why nothing is proposed."""
+    if not suspects:
+        return "nothing is suspect"
+    chance = f"even the most suspect is right as it is with a chance of {1 - suspects[0].wrong:.0%}"
+    return f"{len(suspects):,} looked at twice; {chance}, and false discoveries may be {share:.0%}"
+
+
+def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
+    """The suspects but for those without whose labels a class would have no training node."""
+    labels = run.data.y[run.data.train_mask & (run.data.y >= 0)]
+    left, kept = torch.bincount(labels).tolist(), list[Suspect]()
+    for suspect in acted:
+        if suspect.kind != "edges":
+            own = int(run.data.y[suspect.item[0]])
+            if left[own] == 1:
+                continue
+            left[own] -= 1
+        kept.append(suspect)
+    return kept
 
 
 def _same(before: Score, after: Score) -> bool:

@@ -74,6 +74,8 @@ def _verdict(repair: Repair, name: str) -> Markup:
         f"to {after.loss:.4f} and F1 from {before.f1:.3f} to {after.f1:.3f}."
         if repair.done
         else "No step made the model better on the validation nodes that were held out, so it is as it was."
+        if any(step.after is not None for step in repair.steps)
+        else "Nothing was suspect enough to be tried, so it is as it was."
     )
     expected = repair.expected_false
     facts = [
