@@ -334,3 +334,13 @@ def test_mutag(real_data: Path) -> None:
     assert data.x.sum(dim=0).tolist() == [2, 23, 2395, 12, 1, 345, 593]
     assert (data.name, data.split_seed, data.num_classes) == ("mutag", 0, 2)
     assert uw.load("proteins").describe() == {"graphs": 1113, "nodes": 43471, "edges": 162088}
+
+
+def test_an_audit_deletes_some_of_the_graphs_and_asks_about_them() -> None:
+    """Its shadow models are trained without a part of the deleted graphs, each with its nodes."""
+    data = Graphs.of(rings_and_stars(200), train=list(range(140)), test=list(range(140, 200)))
+    run = uw.train(Pooled(), data, epochs=5, seed=0)
+    done = run.forget(uw.draw("nodes:0.2", data), "none")
+    found = uw.audit(run, done, seed=0)
+    assert found.evidence
+    assert any("likelihood ratio" in entry.name for entry in found.evidence)

@@ -166,6 +166,20 @@ def test_where_no_chosen_decay_makes_seeds_agree_larger_ones_follow_while_valida
     assert run.recipe.weight_decay == tried[-2]
 
 
+def test_without_validation_nodes_no_larger_decay_is_tried(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def judged(objective: Objective, *_: object, **__: object) -> Agreement:
+        tried.append(float(objective.decay.max()))
+        return Agreement(0.5, 1.0)
+
+    unseen = data.clone()
+    del unseen.val_mask
+    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    uw.train(wide(data, hidden=8), unseen, **HOW)
+    assert len(tried) == 1
+
+
 def test_decays_are_tried_until_one_leaves_a_model_that_knows_something(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,11 +212,15 @@ def build_case(
 
 
 def _of_examples(data: Task, request: Request) -> Request:
-    """A request by the examples that go: with each goes its pair, so that a half of them is a half of what is asked."""
+    """A request by the examples that go: with each goes what is its own, so that a half of them is a half of it all."""
     whole = data.complete(request)
     if not whole.nodes:
         return request
-    return Request(nodes=whole.nodes, features=request.features, labels=request.labels)
+    trained = data.train_mask.cpu()
+    examples = [node for node in whole.nodes if trained[node]]
+    implied = set(data.complete(Request(nodes=examples)).nodes) - set(examples) if examples else set[int]()
+    nodes = [node for node in whole.nodes if node not in implied]  # the nodes of a graph go with it, and stay with it
+    return Request(nodes=nodes, features=request.features, labels=request.labels)
 
 
 def _suspicions(how: Upbringing, retrained: list[Subject]) -> list[str]:

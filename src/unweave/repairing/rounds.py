@@ -230,7 +230,7 @@ def _unsure(suspects: list[Suspect], share: float) -> str:
     if not suspects:
         return "nothing is suspect"
     chance = f"even the most suspect is right as it is with a chance of {1 - suspects[0].wrong:.0%}"
-    return f"{len(suspects):,} looked at twice; {chance}, and false discoveries may be {share:.0%}"
+    return f"{len(suspects):,} may be wrong, but {chance}, and the share of false ones may be {share:.0%}"
 
 
 def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:

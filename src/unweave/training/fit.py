@@ -227,7 +227,8 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     is taken with which seeds differ least.
     """
     chosen = _chosen_decays(job, recipe)
-    further = sorted(decay for decay in TUNING.polish.decays if decay > max(chosen))
+    judged = job.loss.classes and bool(_validation(job.data, job.loss).numel())  # else nothing says when to stop
+    further = sorted(decay for decay in TUNING.polish.decays if judged and decay > max(chosen))
     done, best, right = None, -math.inf, None
     for decay in (*chosen, *further):
         own = job if done is None else replace(job, model=copy.deepcopy(job.model))
