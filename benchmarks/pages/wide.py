@@ -102,7 +102,7 @@ def _summary(found: list[Document]) -> list[str]:
     lower = [f"{c['model']} {c['data']}" for c in found if best(c)["test_f1"] - c["wide"]["metrics"]["test_f1"] > LOST]
     return [
         f"- Closed: median {_middle(rows)} over {len(rows)} requests; where the agreement is {AGREES} or more, median "
-        f"{_middle(agreeing)} and least {number(min(r['gap_closed'] for r in agreeing), '+.4f')} over {len(agreeing)}.",
+        f"{_middle(agreeing)} and least {_least(agreeing)} over {len(agreeing)}.",
         f"- Short of 0.97 (GAT, GIN and three layers of 0.9): {_listed([_name(r) for r in short])}. Requests whose gap "
         f"is no larger than what two seeds differ by are not counted here ({below}).",
         f"- F1 more than {LOST} below the ordinary one: {_listed(lower)}.",
@@ -122,7 +122,11 @@ def _what(row: dict[str, Any]) -> str:
 
 
 def _middle(rows: list[dict[str, Any]]) -> str:
-    return number(median(row["gap_closed"] for row in rows), "+.4f")
+    return number(median(row["gap_closed"] for row in rows), "+.4f") if rows else "–"
+
+
+def _least(rows: list[dict[str, Any]]) -> str:
+    return number(min(row["gap_closed"] for row in rows), "+.4f") if rows else "–"
 
 
 def _name(row: dict[str, Any]) -> str:
