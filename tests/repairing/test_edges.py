@@ -44,11 +44,30 @@ def test_neighbours_in_common_are_those_of_adamic_and_adar() -> None:
     assert _common(ends, pairs, 5).tolist() == pytest.approx(expected)
 
 
-def test_chance_pairs_are_no_edges() -> None:
+def test_edges_planted_at_nodes_that_are_predicted_cast_no_doubt_on_the_others() -> None:
+    graph = planted(flipped=0.0, chance=90, size=480)
+    data = graph.data
+    aimed = graph.edges[~data.train_mask[graph.edges].all(dim=1)]
+    between = graph.edges[data.train_mask[graph.edges].all(dim=1)]
+    keys = (data.edge_index.min(dim=0).values, data.edge_index.max(dim=0).values)
+    gone = torch.stack([(keys[0] == u) & (keys[1] == v) for u, v in between.tolist()]).any(dim=0)
+    data.edge_index = data.edge_index[:, ~gone]
+    run = trained(graph)
+    found = judge_edges(data, judge_labels(data, unseen(run), halves(run, 0)[0]))
+    inside = data.train_mask[found.pairs].all(dim=1)
+    assert float(found.wrong[~inside].mean()) == pytest.approx(aimed.size(0) / int((~inside).sum()), abs=0.06)
+    assert float(found.wrong[inside].mean()) < 0.06
+    known = {tuple(pair) for pair in aimed.tolist()}
+    truth = torch.tensor([tuple(pair) in known for pair in found.pairs.tolist()])
+    assert truth[within(found.wrong, 0.3)].double().mean() > 0.6
+
+
+def test_chance_pairs_are_no_edges_and_of_the_same_kinds() -> None:
     graph = planted(flipped=0.0)
+    trained = graph.data.train_mask
     edges = {tuple(sorted(pair)) for pair in graph.data.edge_index.t().tolist()}
     ends = torch.tensor(sorted(edges))
-    drawn = _chance(ends, graph.data.num_nodes, torch.Generator().manual_seed(0))
-    assert drawn.size(0) == ends.size(0)
+    drawn = _chance(ends, trained, torch.Generator().manual_seed(0))
+    assert torch.equal(*(torch.bincount(trained[pairs].sum(dim=1)) for pairs in (drawn, ends)))
     assert not edges & {tuple(sorted(pair)) for pair in drawn.tolist()}
     assert bool((drawn[:, 0] != drawn[:, 1]).all())

@@ -36,8 +36,12 @@ def repair(
     ] = None,
     kinds: Annotated[str, typer.Option(help="What to look for.")] = "triggers,labels,edges",
     false_share: Annotated[
-        float, typer.Option(help="Largest share of what is proposed that may be expected to be right as it is.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            help="Largest share of what is proposed that may be expected to be right as it is; by default 0.1 of "
+            "triggers, 0.5 of labels, 0.8 of edges."
+        ),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Most rounds; it ends when one keeps nothing.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Deals nodes into folds and halves.", min=0)] = 0,
     device: Device = "cpu",

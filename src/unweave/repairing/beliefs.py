@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from unweave.repairing.fitting import fit
 from unweave.repairing.labels import Labels
 
-__all__ = ["by_features", "lift_of", "propagate", "weigh"]
+__all__ = ["by_features", "lift_of", "means", "propagate", "weigh"]
 
 FOLDS = 5
 """A classifier of features is fitted without each fifth of the nodes in turn."""
@@ -24,6 +24,9 @@ SWEEPS = 6
 
 FEW = 1e-3
 """Share of chance edges below which nothing is to be told from none."""
+
+PRIOR = 10.0
+"""Edges that a kind of which nothing is known has seen: as the others are, on the whole."""
 
 
 def by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tensor:
@@ -62,13 +65,23 @@ def _logistic(x: Tensor, target: Tensor, strength: float) -> Tensor:
     return fit(loss, torch.zeros(x.size(1), target.size(1), dtype=x.dtype), iterations=50)
 
 
-def weigh(evidence: Tensor, real: Tensor) -> Tensor:
-    """log density ratio of edges and chance pairs: a logistic regression on evidence, straight and bent."""
+def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
+    """log density ratio of edges and chance pairs of their kind: a logistic regression on evidence, straight and bent.
+
+    Evidence may weigh more or less in each kind than it does in all.
+    """
     scaled = (evidence - evidence.mean(dim=0)) / evidence.std(dim=0).clamp(min=1e-12)
     wide = torch.cat([scaled, torch.tanh(scaled), scaled.new_ones(scaled.size(0), 1)], dim=1)
+    wide = torch.cat([wide, *((kind == number)[:, None] * wide for number in torch.unique(kind).tolist())], dim=1)
     drift = wide @ _logistic(wide, torch.stack([~real, real], dim=1).double(), 0.1)
-    even = float(real.sum()) / max(float((~real).sum()), 1.0)
-    return drift[:, 1] - drift[:, 0] - torch.tensor(even, dtype=torch.double).log()
+    even = torch.stack([torch.bincount(kind[some], minlength=3).clamp(min=1) for some in (real, ~real)]).double().log()
+    return drift[:, 1] - drift[:, 0] - (even[0] - even[1])[kind]
+
+
+def means(values: Tensor, kind: Tensor) -> Tensor:
+    """The mean of some numbers in each of the three kinds, as if a few of each were like all."""
+    total, count = values.new_zeros(3).index_add_(0, kind, values), torch.bincount(kind, minlength=3)
+    return (total + PRIOR * values.mean()) / (count + PRIOR)
 
 
 def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
@@ -82,24 +95,25 @@ def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
     return mixing * mixing.sum() / (share[:, None] * share[None, :])
 
 
-def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor) -> Tensor:
+def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Tensor) -> Tensor:
     """How well the classes of both ends go together, by beliefs that the edge between them had no part in.
 
-    Beliefs go along the edges (sum-product), and each edge may be one by chance that says nothing: with probability ρ
-    before, and less where other evidence speaks for it. So no single neighbour decides.
+    Beliefs go along the edges (sum-product), and each edge may be one by chance that says nothing: with a
+    probability before that its kind has, and less where other evidence speaks for it. So no single neighbour decides.
 
     Args:
         own: Log-probabilities of the classes by each node alone.
         ends: The edges.
         chance: Pairs that are none, to compare with.
         early: log density ratio of each edge by other evidence.
+        kind: The kind of each edge: how many of its ends were trained on.
 
     Returns:
         log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)) of the edges and then of the pairs.
     """
     count, classes = ends.size(0), own.size(1)
     source, target = torch.cat([ends, ends.flip(1)]).t()
-    rate, trust = 0.1, early.clamp(-20, 20).exp()
+    rate, trust = torch.full_like(early, 0.1), early.clamp(-20, 20).exp()
     log_q, bad = own, rate / (rate + (1 - rate) * trust)
     message = own.new_zeros(2 * count, classes)
     for _ in range(SWEEPS):
@@ -114,7 +128,7 @@ def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor) -> Tenso
         right = F.softmax(log_q[ends[:, 1]] - message[:count], dim=1)
         fit = ((left @ lift) * right).sum(dim=1)
         bad = rate / (rate + (1 - rate) * fit * trust)
-        rate = min(max(float(bad.mean()), FEW), 0.5)
+        rate = means(bad, kind).clamp(FEW, 0.5)[kind]
     q = log_q.exp()
     rest = ((q[chance[:, 0]] @ lift) * q[chance[:, 1]]).sum(dim=1)
     return torch.cat([fit, rest]).clamp(min=1e-6).log()

@@ -18,7 +18,7 @@ LEAST = 10
 """Validation nodes in each half: with fewer, one node is more than a tenth of the F1 that decides."""
 
 
-def check_repair(run: Run, kinds: tuple[str, ...], share: float, rounds: int, folds: int) -> None:
+def check_repair(run: Run, kinds: tuple[str, ...], share: float | None, rounds: int, folds: int) -> None:
     """Refuse a run that cannot be repaired, or options that make no sense.
 
     Raises:
@@ -29,7 +29,7 @@ def check_repair(run: Run, kinds: tuple[str, ...], share: float, rounds: int, fo
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds or len(set(kinds)) != len(kinds):
         raise MethodError(f"kinds must be some of {', '.join(KINDS)}, each once, got {kinds!r}")
-    if not 0 < share < 1:
+    if share is not None and not 0 < share < 1:
         raise MethodError(f"false_share must lie between 0 and 1, got {share!r}")
     if rounds < 1 or folds < 2:
         raise MethodError(f"rounds must be at least 1 and folds at least 2, got {rounds!r} and {folds!r}")

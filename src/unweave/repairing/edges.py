@@ -13,6 +13,10 @@ An edge is looked at as if it were not there: would the rest of the graph expect
 
 A logistic regression of edges against chance pairs weighs them. The share of edges that look like chance pairs is found
 as Storey (2002) finds the share of true null hypotheses; then Bayes' rule says how probable each edge is to be one.
+
+Who plants edges need not plant them evenly: attacks are aimed at nodes that are predicted, not at those that were
+trained on. So edges are of three kinds, by how many of their ends were trained on, and each kind is compared with
+chance pairs of its own and has a share of its own.
 """
 
 from collections.abc import Iterator
@@ -26,7 +30,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges, edge_keys
-from unweave.repairing.beliefs import by_features, lift_of, propagate, weigh
+from unweave.repairing.beliefs import by_features, lift_of, means, propagate, weigh
 from unweave.repairing.labels import Labels
 
 __all__ = ["EVIDENCE", "Edges", "judge_edges"]
@@ -67,31 +71,38 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     ends = distinct_edges(data).cpu()
     ends = ends[ends[:, 0] != ends[:, 1]]
     generator = torch.Generator().manual_seed(seed)
-    chance = _chance(ends, data.num_nodes, generator)
+    trained = data.train_mask.cpu()
+    chance = _chance(ends, trained, generator)
     if not chance.size(0):  # no edge, or every pair is one
         none = torch.zeros(0, len(EVIDENCE), dtype=torch.double)
         return Edges(ends, none.new_zeros(ends.size(0), len(EVIDENCE)), none, none.new_zeros(ends.size(0)), 0.0)
     pairs = torch.cat([ends, chance])
     real = torch.arange(pairs.size(0)) < ends.size(0)
+    kind = trained[pairs].sum(dim=1)
     alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
     own = by_features(data, labels, generator)
-    early = weigh(torch.stack([alike, common], dim=1), real)[real]
-    classes = propagate(own, ends, chance, early)
+    early = weigh(torch.stack([alike, common], dim=1), real, kind)[real]
+    classes = propagate(own, ends, chance, early, kind[real])
     evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)
-    likely = weigh(evidence, real)
-    rate, wrong = _share(likely[real], likely[~real])
+    likely = weigh(evidence, real, kind)
+    rate, wrong = _share(likely, real, kind)
     return Edges(ends, evidence[real], evidence[~real], wrong, rate)
 
 
-def _chance(ends: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """About as many pairs as there are edges, drawn by the degrees of the nodes, none of them an edge."""
-    flat = ends.flatten()
-    if not flat.numel():
-        return ends
+def _chance(ends: Tensor, trained: Tensor, generator: torch.Generator) -> Tensor:
+    """About as many pairs as there are edges of each kind, drawn by the degrees of the nodes, none of them an edge."""
+    size, found = trained.numel(), []
     known = edge_keys(ends[:, 0], ends[:, 1], size, ordered=True)
-    drawn = flat[torch.randint(flat.numel(), (2, 4 * ends.size(0) + 64), generator=generator)]
-    keys = edge_keys(drawn[0], drawn[1], size, ordered=True)
-    return drawn[:, (drawn[0] != drawn[1]) & ~torch.isin(keys, known)].t()[: ends.size(0)]
+    kind = trained[ends].sum(dim=1)
+    for number in torch.unique(kind).tolist():
+        some = ends[kind == number]
+        sides = (some[trained[some]], some[~trained[some]]) if number == 1 else (some.flatten(), some.flatten())
+        count = (4 * some.size(0) + 64,)
+        drawn = [side[torch.randint(side.numel(), count, generator=generator)] for side in sides]
+        keys = edge_keys(drawn[0], drawn[1], size, ordered=True)
+        fit = (drawn[0] != drawn[1]) & ~torch.isin(keys, known)
+        found.append(torch.stack(drawn, dim=1)[fit][: some.size(0)])
+    return torch.cat(found) if found else ends
 
 
 def _together(log_q: Tensor, ends: Tensor, pairs: Tensor) -> Tensor:
@@ -124,12 +135,15 @@ def _parts(pairs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         yield some[:, 0], some[:, 1]
 
 
-def _share(real: Tensor, chance: Tensor) -> tuple[float, Tensor]:
+def _share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
     """The share of edges that look like chance pairs, and how probable each edge is one of them.
 
-    Below the middle of the chance pairs hardly an edge belongs, so that what lies there is chance but for little: the
-    share is an upper one.
+    Below the middle of the chance pairs of its kind hardly an edge belongs, so that what lies there is chance but for
+    little: the share is an upper one.
     """
-    low = chance.median()
-    rate = min(1.0, float((real <= low).double().mean() / (chance <= low).double().mean()))
-    return rate, (rate * (-real).exp()).clamp(max=1.0)
+    low = likely[~real].median().expand(3).clone()
+    for number in torch.unique(kind[~real]).tolist():
+        low[number] = likely[~real & (kind == number)].median()
+    below = (likely <= low[kind]).double()
+    rate = (means(below[real], kind[real]) / means(below[~real], kind[~real]).clamp(min=0.5)).clamp(max=1.0)[kind[real]]
+    return float(rate.mean()), (rate * (-likely[real]).exp()).clamp(max=1.0)

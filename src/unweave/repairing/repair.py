@@ -16,10 +16,7 @@ from unweave.repairing.unseen import FOLDS
 from unweave.run.run import Run
 from unweave.training.adam import Progress
 
-__all__ = ["FALSE_SHARE", "ROUNDS", "repair"]
-
-FALSE_SHARE = 0.2
-"""Expected share of false discoveries that is allowed: to miss a right label costs less than to keep a wrong one."""
+__all__ = ["ROUNDS", "repair"]
 
 ROUNDS = 3
 """Most rounds; each sees more clearly than the one before, and most of what is found is found by the second."""
@@ -29,8 +26,8 @@ def repair(
     run: Run | nn.Module,
     data: Data | None = None,
     *,
-    kinds: Sequence[str] = KINDS,
-    false_share: float = FALSE_SHARE,
+    kinds: Sequence[str] | str = KINDS,
+    false_share: float | None = None,
     rounds: int = ROUNDS,
     folds: int = FOLDS,
     seed: int = 0,
@@ -43,14 +40,15 @@ def repair(
     backdoors by patterns of features that go with labels which neighbours contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
     for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if it lowers the
-    loss of the other half and leaves its F1 no lower than it was at the beginning. The run that is given stays as it
-    is, and no test label is read.
+    loss of the other half by more than chance and leaves its F1 no lower than it was at the beginning. The run that is
+    given stays as it is, and no test label is read.
 
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
         data: The graph, where a model is given.
-        kinds: What to look for, in this order: ``triggers``, ``labels``, ``edges``.
-        false_share: The largest share of what is proposed that may be expected to be right as it is.
+        kinds: What to look for, in this order: some or one of ``triggers``, ``labels``, ``edges``.
+        false_share: The largest share of what is proposed that may be expected to be right as it is; by default a
+            tenth of triggers, half of labels and four fifths of edges. Validation nodes choose how much of that goes.
         rounds: At most so many; it ends when one keeps nothing.
         folds: Models that have each forgotten a part of the labels.
         seed: Deals nodes into folds and halves, and draws chance pairs.
@@ -72,7 +70,7 @@ def repair(
         if data is None:
             raise ModelError("repair takes a run, or a model with its graph: repair(model, data, weight_decay=…)")
         run = Run(run, data, **training)
-    wanted = tuple(kinds)
+    wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     check_repair(run, wanted, false_share, rounds, folds)
     here = run if run.prepared is not None else run.prepare()
     trusted, held_out = halves(run, seed)
@@ -98,7 +96,13 @@ def repair(
         suspects=tuple(suspects.values()),
         held_out=(begun, score_on(here, held_out, trusted)),
         deciding=tuple(held_out.nonzero().flatten().tolist()),
-        config={"kinds": list(wanted), "false_share": false_share, "rounds": rounds, "folds": folds, "seed": seed},
+        config={
+            "kinds": list(wanted),
+            "false_share": {kind: watch.share_of(cast(Kind, kind)) for kind in wanted},
+            "rounds": rounds,
+            "folds": folds,
+            "seed": seed,
+        },
     )
 
 

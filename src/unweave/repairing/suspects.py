@@ -25,7 +25,7 @@ class Suspect:
     Attributes:
         kind: ``labels``, ``edges`` or ``triggers``.
         item: The node whose label it is, or that carries a trigger, or both ends of the edge.
-        wrong: How probable it is that it is wrong.
+        wrong: How probable it is that it is wrong; of an edge, that it joins its ends by chance.
         why: What speaks against it, in words.
         label: Of a label, what it is.
         better: Of a label, the class that is most probable instead.
@@ -60,11 +60,11 @@ def within(wrong: Tensor, share: float) -> Tensor:
     """The most suspect items, most suspect first, of which no larger share than this is expected to be right.
 
     An item is right with probability 1 − ``wrong``, so the expected share of right ones among the first k is the mean
-    of that over them. One that is rather right than wrong is never among them.
+    of that over them.
     """
     value, order = wrong.sort(descending=True, stable=True)
     running = (1 - value).cumsum(0) / torch.arange(1, value.numel() + 1, device=value.device)
-    return order[: int(((running <= share) & (value > 0.5)).sum())]
+    return order[: int((running <= share).sum())]
 
 
 def false_share(suspects: "list[Suspect]") -> float | None:
@@ -101,7 +101,7 @@ def suspect_edges(found: Edges, labels: Labels, chosen: Tensor) -> list[Suspect]
         own = dict(zip(EVIDENCE, found.evidence[edge].tolist(), strict=True))
         a, b, oftener = int(believed[u]), int(believed[v]), math.exp(own["classes"])
         parts = [
-            f"classes {a} and {b} meet {oftener:.2g} times as often as by chance",
+            f"looks like a pair by chance: classes {a} and {b} meet {oftener:.2g} times as often as by chance",
             f"features more alike than of {_below(usual['features'], own['features']):.0%} of chance pairs",
             "no neighbour in common" if own["neighbours"] <= 0 else "neighbours in common",
         ]

@@ -133,7 +133,8 @@ def _suspects(repair: Repair, kind: str, truth: Request | None) -> list[Markup]:
         return [section(head, kind, tag("p", "None is likely enough to be wrong."))]
     drawn = [neighbourhood(repair.before.data, suspect) for suspect in found[:DRAWN]]
     rows = [_row(suspect) for suspect in found[:LISTED]]
-    told = f"The {len(rows)} most suspect. A probability is how likely it is that the label or edge is wrong."
+    what = "that the edge is one by chance" if kind == "edges" else "that the label is wrong"
+    told = f"The {len(rows)} most suspect. A probability is how likely it is {what}."
     parts = [
         tag(
             "p",
@@ -141,7 +142,7 @@ def _suspects(repair: Repair, kind: str, truth: Request | None) -> list[Markup]:
             class_="small",
         ),
         tag("div", *drawn),
-        _table(("Suspect", "Wrong", "Done", "Why"), rows, told, "suspects"),
+        _table(("Suspect", "Probability", "Done", "Why"), rows, told, "suspects"),
     ]
     if truth is not None:
         parts += _known(found, truth)
@@ -177,5 +178,11 @@ def _limits() -> Markup:
 def _made(repair: Repair) -> Markup:
     text = json.dumps(repair.to_dict(), allow_nan=False)
     details = tag("details", tag("summary", "Every figure of this page as JSON"), tag("pre", text))
-    facts = [(key.replace("_", " ").capitalize(), str(value)) for key, value in repair.config.items()]
+    facts = [(key.replace("_", " ").capitalize(), _plain(value)) for key, value in repair.config.items()]
     return section("How it was made", "made", fact_list(facts), details)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {number}" for key, number in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
