@@ -4,16 +4,17 @@
 ``uniform``     labels of training nodes are wrong, each another class
 ``nearest``     the same, each the class whose middle is nearest to what the node's neighbourhood looks like
 ``backdoor``    training nodes of other classes carry a pattern of features, and the label of a target class
+``swapped``     nodes have the features of another node, of another class
 ``random``      edges between random nodes are added
 ``dice``        half of the edges that go lie inside a class, as many as go come between classes (delete inside, connect
                 outside)
 ``prbcd``       PyG's ``PRBCDAttack`` on a GCN of the attacker's own; ``grbcd`` is the greedy one
 =============== ======================================================================================================
 
-An attacker knows all labels. Shares are of the training nodes, or of the edges that there are.
+An attacker knows all labels. Shares are of the training nodes, of all nodes (``swapped``), or of the edges.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,8 +31,8 @@ from unweave.models import GCN
 
 LABELS = ("uniform", "nearest", "backdoor")
 EDGES = ("random", "dice", "prbcd", "grbcd")
-ATTACKS = (*LABELS, *EDGES)
-DRAWN = {"nearest": 1, "random": 2, "dice": 3}
+FEATURES = ("swapped",)
+DRAWN = {"nearest": 1, "random": 2, "dice": 3, "swapped": 4}
 """What is drawn of each depends on the seed and this alone."""
 
 
@@ -44,17 +45,23 @@ class Attacked:
         nodes: Those with a wrong label.
         edges: Those that were added, ``[edges, 2]``.
         poison: Of a backdoor, what measures its success.
+        rows: Nodes with the features of another.
     """
 
     data: Data
     nodes: Tensor
     edges: Tensor
     poison: Poisoned | None = None
+    rows: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
 
     @property
     def truth(self) -> uw.Request:
         """What a repair that knows everything would forget."""
-        return uw.Request(labels=self.nodes.tolist(), edges=[tuple(pair) for pair in self.edges.tolist()])
+        return uw.Request(
+            labels=self.nodes.tolist(),
+            edges=[tuple(pair) for pair in self.edges.tolist()],
+            features=dict.fromkeys(self.rows.tolist(), "all"),
+        )
 
 
 def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
@@ -73,6 +80,8 @@ def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
     rng = np.random.default_rng([seed, DRAWN.get(kind, 0)])
     if kind == "nearest":
         return _nearest(data, share, rng)
+    if kind == "swapped":
+        return _swapped(data, share, rng)
     budget = round(share * distinct_edges(data).size(0))
     if kind == "random":
         return _edited(data, _pairs(data, budget, rng, across=False), _none())
@@ -103,6 +112,15 @@ def _nearest(data: Data, share: float, rng: np.random.Generator) -> Attacked:
     wrong = data.clone()
     wrong.y[nodes] = far[nodes].argmin(dim=1)
     return Attacked(wrong, nodes, _none())
+
+
+def _swapped(data: Data, share: float, rng: np.random.Generator) -> Attacked:
+    """Some nodes have the features of a node of another class."""
+    nodes = torch.from_numpy(rng.permutation(data.num_nodes)[: round(share * data.num_nodes)])
+    other = torch.tensor([int(rng.choice(np.flatnonzero((data.y != data.y[n]).numpy()))) for n in nodes.tolist()])
+    wrong = data.clone()
+    wrong.x[nodes] = data.x[other]
+    return Attacked(wrong, nodes[:0], _none(), rows=nodes)
 
 
 def _mean(data: Data, rows: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attacks import EDGES, LABELS, Attacked, attack, keys_of
+from attacks import EDGES, FEATURES, LABELS, Attacked, attack, keys_of
 from pages.repair import PAGE, cell_of, read
 from shared import Document, arguments, each, made, write_lines
 from torch import Tensor
@@ -28,6 +28,7 @@ from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.rounds import Watch, score_on
+from unweave.repairing.rows import judge_rows
 from unweave.repairing.suspects import within
 from unweave.repairing.triggers import find_triggers
 from unweave.repairing.unseen import unseen
@@ -35,7 +36,13 @@ from unweave.repairing.unseen import unseen
 DECAYS = {"demo": 3e-4, "cora": 1e-3, "citeseer": 3e-3, "pubmed": 3e-4, "photo": 3e-4}
 """Of forgettable models: what the validation nodes choose for a GCN on the graph as it is."""
 
-LEVELS = {"labels": ("0.01", "0.05", "0.1", "0.2", "0.3"), "edges": ("0.05", "0.1", "0.2")}
+LEVELS = dict.fromkeys(LABELS, ("0.01", "0.05", "0.1", "0.2", "0.3")) | dict.fromkeys(
+    EDGES + FEATURES, ("0.05", "0.1", "0.2")
+)
+
+
+FIRST = 0.2
+"""Expected share of false discoveries at which the first look is judged."""
 
 
 def trained(data: Any, name: str, model: str, way: str, seed: int, classes: int) -> uw.Run:
@@ -134,6 +141,23 @@ def edge_scores(run: uw.Run, watch: Watch, seed: int) -> tuple[dict[str, Tensor]
     return scores, found.pairs, found.wrong
 
 
+def row_scores(run: uw.Run, watch: Watch, seed: int) -> tuple[dict[str, Tensor], Tensor]:
+    """How suspect the features of each node are, by every detector; and how probable we say they are wrong."""
+    data = run.data
+    _, labels = watch.labels_of(run)
+    found = judge_rows(data, labels, seed=watch.seed)
+    said = log_probabilities(run.model, data, run.forward).detach().double()
+    known = data.train_mask
+    loss = torch.where(known, -said.gather(1, data.y.clamp(min=0)[:, None]).flatten(), 0.0)
+    scores = {
+        "ours": found.wrong,
+        "cosine with neighbours": -found.alike,
+        "training loss": loss,
+        "random": torch.rand(data.num_nodes, generator=torch.Generator().manual_seed(seed)).double(),
+    }
+    return scores, found.wrong
+
+
 @cache
 def _clean_f1(way: str, name: str, model: str, seed: int) -> float:
     """F1 of the model that was trained on the graph as it is."""
@@ -182,17 +206,21 @@ def measure(task: tuple[str, str, str, str, int]) -> Document:
 
 def _detection(run: uw.Run, attacked: Attacked, seed: int) -> Document:
     trusted, held_out = halves(run, seed)
-    watch = Watch(trusted, held_out, 0.2, 10, seed, score_on(run, held_out, trusted))
+    watch = Watch(trusted, held_out, FIRST, 10, seed, score_on(run, held_out, trusted))
     if attacked.nodes.numel():
         scores, wrong = label_scores(run, watch, seed)
         truth = torch.zeros(run.data.num_nodes, dtype=torch.bool)
         truth[attacked.nodes] = True
         truth = truth[run.data.train_mask]
+    elif attacked.rows.numel():
+        scores, wrong = row_scores(run, watch, seed)
+        truth = torch.zeros(run.data.num_nodes, dtype=torch.bool)
+        truth[attacked.rows] = True
     else:
         scores, pairs, wrong = edge_scores(run, watch, seed)
         truth = torch.isin(keys_of(pairs, run.data.num_nodes), keys_of(attacked.edges, run.data.num_nodes))
     known = truth.numpy()
-    first = within(wrong, 0.2)
+    first = within(wrong, FIRST)
     return {
         "wrong": int(known.sum()),
         "of": int(known.size),
@@ -206,7 +234,9 @@ def _detection(run: uw.Run, attacked: Attacked, seed: int) -> Document:
 
 def _known_false(repaired: uw.Repair, attacked: Attacked) -> float | None:
     """The share of what was forgotten or corrected that the attacker had not touched."""
-    known = {(int(node),) for node in attacked.nodes} | {(min(e), max(e)) for e in attacked.edges.tolist()}
+    known = {(int(node),) for node in (*attacked.nodes, *attacked.rows)} | {
+        (min(e), max(e)) for e in attacked.edges.tolist()
+    }
     done = [tuple(sorted(suspect.item)) not in known for suspect in repaired.done]
     return sum(done) / len(done) if done else None
 
@@ -214,12 +244,12 @@ def _known_false(repaired: uw.Repair, attacked: Attacked) -> float | None:
 def main() -> None:
     """Measure the cells that are missing, and make the page."""
     axes: dict[str, Any] = {"ways": ("forgettable",), "data": ("demo", "cora"), "models": ("gcn",)}
-    axes |= {"attacks": (*LABELS, *EDGES), "seeds": (0,)}
+    axes |= {"attacks": (*LABELS, *EDGES, *FEATURES), "seeds": (0,)}
     parser = arguments(__doc__, "repair", **axes, levels="all", jobs=1)
     asked = parser.parse_args()
     found, tasks = read(asked.out), []
     for way, data, model, kind, seed in product(*(getattr(asked, name) for name in axes)):
-        levels = LEVELS["labels" if kind in LABELS else "edges"] if asked.levels == "all" else asked.levels.split(",")
+        levels = LEVELS[kind] if asked.levels == "all" else asked.levels.split(",")
         tasks += [(way, data, model, f"{kind}:{level}", seed) for level in levels]
     for document in each(measure, [task for task in tasks if task not in found], asked.jobs):
         found[cell_of(document)] = document

@@ -1,4 +1,4 @@
-"""``unweave repair``: find wrong labels and edges, forget them, keep what helps."""
+"""``unweave repair``: find wrong labels, edges and features, forget them, keep what helps."""
 
 from pathlib import Path
 from typing import Annotated
@@ -34,12 +34,12 @@ def repair(
         Path | None,
         typer.Option(help="File for the repaired graph (.pt); by default OUT.pt where a label changed."),
     ] = None,
-    kinds: Annotated[str, typer.Option(help="What to look for.")] = "triggers,labels,edges",
+    kinds: Annotated[str, typer.Option(help="What to look for.")] = "triggers,labels,edges,features",
     false_share: Annotated[
         float | None,
         typer.Option(
             help="Largest share of what is proposed that may be expected to be right as it is; by default 0.1 of "
-            "triggers, 0.5 of labels, 0.8 of edges."
+            "triggers, 0.5 of labels and features, 0.8 of edges."
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Most rounds; it ends when one keeps nothing.", min=1)] = 3,
@@ -53,7 +53,7 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find wrong labels and edges, forget or correct them, and keep only what helps on held-out validation nodes."""
+    """Find wrong labels, edges and features, forget or correct them, keep only what helps on held-out nodes."""
     from unweave.datasets.own import writing_graph
     from unweave.repairing import repair as repair_run, write_report
 

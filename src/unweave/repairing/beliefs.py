@@ -8,7 +8,16 @@ from torch_geometric.data import Data
 from unweave.repairing.fitting import fit
 from unweave.repairing.labels import Labels
 
-__all__ = ["by_features", "lift_of", "means", "propagate", "weigh"]
+__all__ = [
+    "FEW",
+    "chance_share",
+    "lift_of",
+    "propagate",
+    "said_by_features",
+    "spread_out",
+    "weigh",
+    "with_labels",
+]
 
 FOLDS = 5
 """A classifier of features is fitted without each fifth of the nodes in turn."""
@@ -29,8 +38,8 @@ PRIOR = 10.0
 """Edges that a kind of which nothing is known has seen: as the others are, on the whole."""
 
 
-def by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tensor:
-    """Log-probabilities of the classes by features alone, joined by what is believed of a label where there is one."""
+def said_by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tensor:
+    """Log-probabilities of the classes by features alone, by classifiers of other nodes."""
     x = F.normalize(data.x.cpu().float(), dim=1)
     if min(x.shape) > WIDE:
         with torch.random.fork_rng(devices=[]):
@@ -48,7 +57,19 @@ def by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tenso
     for number in range(FOLDS):
         mine = fold == number
         said[mine] = fits[best] if number == 0 else _said(x, target, known, mine, best)
-    return torch.where(known[:, None], F.log_softmax(said + log_class, dim=1), said)
+    return said
+
+
+def with_labels(said: Tensor, data: Data, labels: Labels) -> Tensor:
+    """The same, joined by what is believed of a label where there is one."""
+    known = data.train_mask.cpu()
+    return torch.where(known[:, None], F.log_softmax(said + labels.log_class.cpu(), dim=1), said)
+
+
+def spread_out(x: Tensor) -> Tensor:
+    """Features of length 1, each column by its spread, so that what is rare counts more."""
+    spread = x.double().std(dim=0)
+    return F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
 
 
 def _said(x: Tensor, target: Tensor, known: Tensor, mine: Tensor, strength: float) -> Tensor:
@@ -78,10 +99,25 @@ def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
     return drift[:, 1] - drift[:, 0] - (even[0] - even[1])[kind]
 
 
-def means(values: Tensor, kind: Tensor) -> Tensor:
+def _means(values: Tensor, kind: Tensor) -> Tensor:
     """The mean of some numbers in each of the three kinds, as if a few of each were like all."""
     total, count = values.new_zeros(3).index_add_(0, kind, values), torch.bincount(kind, minlength=3)
     return (total + PRIOR * values.mean()) / (count + PRIOR)
+
+
+def chance_share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
+    """The share of what is there that looks like chance, and how probable each is to be that (Storey, 2002).
+
+    Below the middle of chance of its kind hardly anything belongs, so that what lies there is chance but for little:
+    the share is an upper one.
+    """
+    low = likely[~real].median().expand(3).clone()
+    for number in torch.unique(kind[~real]).tolist():
+        low[number] = likely[~real & (kind == number)].median()
+    below = (likely <= low[kind]).double()
+    share = _means(below[real], kind[real]) / _means(below[~real], kind[~real]).clamp(min=0.5)
+    rate = share.clamp(max=1.0)[kind[real]]
+    return float(rate.mean()), (rate * (-likely[real]).exp()).clamp(max=1.0)
 
 
 def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
@@ -128,7 +164,7 @@ def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Te
         right = F.softmax(log_q[ends[:, 1]] - message[:count], dim=1)
         fit = ((left @ lift) * right).sum(dim=1)
         bad = rate / (rate + (1 - rate) * fit * trust)
-        rate = means(bad, kind).clamp(FEW, 0.5)[kind]
+        rate = _means(bad, kind).clamp(FEW, 0.5)[kind]
     q = log_q.exp()
     rest = ((q[chance[:, 0]] @ lift) * q[chance[:, 1]]).sum(dim=1)
     return torch.cat([fit, rest]).clamp(min=1e-6).log()

@@ -12,7 +12,7 @@ from unweave.tasks.task import Task
 
 __all__ = ["KINDS", "check_repair", "halves"]
 
-KINDS = ("triggers", "labels", "edges")
+KINDS = ("triggers", "labels", "edges", "features")
 
 LEAST = 10
 """Validation nodes in each half: with fewer, one node is more than a tenth of the F1 that decides."""

@@ -25,12 +25,19 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges, edge_keys
-from unweave.repairing.beliefs import by_features, lift_of, means, propagate, weigh
+from unweave.repairing.beliefs import (
+    chance_share,
+    lift_of,
+    propagate,
+    said_by_features,
+    spread_out,
+    weigh,
+    with_labels,
+)
 from unweave.repairing.labels import Labels
 
 __all__ = ["EVIDENCE", "Edges", "judge_edges"]
@@ -80,12 +87,12 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     real = torch.arange(pairs.size(0)) < ends.size(0)
     kind = trained[pairs].sum(dim=1)
     alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
-    own = by_features(data, labels, generator)
+    own = with_labels(said_by_features(data, labels, generator), data, labels)
     early = weigh(torch.stack([alike, common], dim=1), real, kind)[real]
     classes = propagate(own, ends, chance, early, kind[real])
     evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)
     likely = weigh(evidence, real, kind)
-    rate, wrong = _share(likely, real, kind)
+    rate, wrong = chance_share(likely, real, kind)
     return Edges(ends, evidence[real], evidence[~real], wrong, rate)
 
 
@@ -114,9 +121,8 @@ def _together(log_q: Tensor, ends: Tensor, pairs: Tensor) -> Tensor:
 
 
 def _alike(x: Tensor, pairs: Tensor) -> Tensor:
-    """Cosine of the features of both ends, each column by its spread, so that what is rare counts more."""
-    spread = x.double().std(dim=0)
-    rows = F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
+    """Cosine of the features of both ends, each column by its spread."""
+    rows = spread_out(x)
     return torch.cat([(rows[u] * rows[v]).sum(dim=1).double() for u, v in _parts(pairs)])
 
 
@@ -133,17 +139,3 @@ def _parts(pairs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Both ends of the pairs, so many at a time."""
     for some in torch.split(pairs, ROWS):
         yield some[:, 0], some[:, 1]
-
-
-def _share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
-    """The share of edges that look like chance pairs, and how probable each edge is one of them.
-
-    Below the middle of the chance pairs of its kind hardly an edge belongs, so that what lies there is chance but for
-    little: the share is an upper one.
-    """
-    low = likely[~real].median().expand(3).clone()
-    for number in torch.unique(kind[~real]).tolist():
-        low[number] = likely[~real & (kind == number)].median()
-    below = (likely <= low[kind]).double()
-    rate = (means(below[real], kind[real]) / means(below[~real], kind[~real]).clamp(min=0.5)).clamp(max=1.0)[kind[real]]
-    return float(rate.mean()), (rate * (-likely[real]).exp()).clamp(max=1.0)

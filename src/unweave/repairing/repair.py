@@ -1,4 +1,4 @@
-"""Repair a model: find wrong labels and edges, forget them, keep what helps."""
+"""Repair a model: find wrong labels, edges and features, forget them, keep what helps."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -36,8 +36,9 @@ def repair(
 ) -> Repair:
     """Find what is wrong in the data of a model, forget or correct it, and keep only what helps.
 
-    Labels are judged by models that have forgotten them, edges by what edges of this graph are like, and triggers of
-    backdoors by patterns of features that go with labels which neighbours contradict. What is most
+    Labels are judged by models that have forgotten them, edges by what edges of this graph are like, features by what
+    label and neighbours expect, and triggers of backdoors by patterns of features that go with labels which neighbours
+    contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
     for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if it lowers the
     loss of the other half by more than chance and leaves its F1 no lower than it was at the beginning. The run that is
@@ -46,9 +47,11 @@ def repair(
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
         data: The graph, where a model is given.
-        kinds: What to look for, in this order: some or one of ``triggers``, ``labels``, ``edges``.
+        kinds: What to look for, in this order: some or one of ``triggers``, ``labels``,
+            ``edges``, ``features``.
         false_share: The largest share of what is proposed that may be expected to be right as it is; by default a
-            tenth of triggers, half of labels and four fifths of edges. Validation nodes choose how much of that goes.
+            tenth of triggers, half of labels and features, four fifths of edges. Validation nodes choose how much of
+            that goes.
         rounds: At most so many; it ends when one keeps nothing.
         folds: Models that have each forgotten a part of the labels.
         seed: Deals nodes into folds and halves, and draws chance pairs.

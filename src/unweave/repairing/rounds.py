@@ -18,12 +18,14 @@ from unweave.errors import RequestError, SolverError
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.labels import Labels, fitted_weights, judge_labels
+from unweave.repairing.rows import judge_rows
 from unweave.repairing.suspects import (
     Kind,
     Suspect,
     false_share,
     suspect_edges,
     suspect_labels,
+    suspect_rows,
     suspect_triggers,
     within,
 )
@@ -38,7 +40,7 @@ PARTS = (0.125, 0.25, 0.5, 0.75, 1.0)
 """Shares of the false discoveries that are allowed, tried in turn: the surest alone, and more, up to all that is
 proposed."""
 
-SHARES: dict[Kind, float] = {"triggers": 0.1, "labels": 0.5, "edges": 0.8}
+SHARES: dict[Kind, float] = {"triggers": 0.1, "labels": 0.5, "edges": 0.8, "features": 0.5}
 """Expected shares of false discoveries that are allowed, of which validation nodes choose how much is used: to be
 without what is right costs less than to keep what is wrong. An edge that looks like chance carries little, and one that
 was planted was planted where it harms most: on Cora, attacked by gradients (PRBCD), a share of 0.2 brings an SGC from a
@@ -71,7 +73,7 @@ class Step:
 
     Attributes:
         round: From 1.
-        kind: ``labels``, ``edges`` or ``triggers``.
+        kind: ``labels``, ``edges``, ``features`` or ``triggers``.
         suspects: How many were proposed.
         expected_false: The share of them that is expected to be right as it is.
         forgotten: How many were forgotten in what was tried last.
@@ -164,6 +166,9 @@ def judge(run: Run, kind: Kind, watch: Watch) -> list[Suspect]:
         return suspect_labels(data, seen, found, _suspect(found.wrong, watch.share_of(kind)))
     if kind == "triggers":
         return suspect_triggers(data, find_triggers(data, found))
+    if kind == "features":
+        rows = judge_rows(data, found, seed=watch.seed)
+        return suspect_rows(rows, _suspect(rows.wrong, watch.share_of(kind)))
     edges = judge_edges(data, found, seed=watch.seed)
     return suspect_edges(edges, found, _suspect(edges.wrong, watch.share_of(kind)))
 
@@ -266,7 +271,7 @@ def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
     labels = run.data.y[run.data.train_mask & (run.data.y >= 0)]
     left, kept = torch.bincount(labels).tolist(), list[Suspect]()
     for suspect in acted:
-        if suspect.kind != "edges":
+        if suspect.kind in ("labels", "triggers"):
             own = int(run.data.y[suspect.item[0]])
             if left[own] == 1:
                 continue
@@ -314,8 +319,9 @@ def carry_out(run: Run, acted: list[Suspect], number: int) -> Run:
     put_right = {s.item[0]: s.better for s in acted if s.action == "relabelled"}
     if gone:
         request = Request(
-            labels=[suspect.item[0] for suspect in gone if suspect.kind != "edges"],
+            labels=[suspect.item[0] for suspect in gone if suspect.kind in ("labels", "triggers")],
             edges=[(suspect.item[0], suspect.item[1]) for suspect in gone if suspect.kind == "edges"],
+            features={suspect.item[0]: "all" for suspect in gone if suspect.kind == "features"},
             note=f"repair, round {number}: {gone[0].kind} that are believed to be wrong",
         )
         run = run.forget(request, "gif", allow_class_loss=False)

@@ -10,22 +10,33 @@ from torch_geometric.data import Data
 
 from unweave.repairing.edges import EVIDENCE, Edges
 from unweave.repairing.labels import Labels
+from unweave.repairing.rows import Rows
 from unweave.repairing.triggers import Trigger
 from unweave.repairing.unseen import Unseen
 
-__all__ = ["Kind", "Suspect", "false_share", "suspect_edges", "suspect_labels", "suspect_triggers", "within"]
+__all__ = [
+    "Kind",
+    "Suspect",
+    "false_share",
+    "suspect_edges",
+    "suspect_labels",
+    "suspect_rows",
+    "suspect_triggers",
+    "within",
+]
 
-Kind = Literal["labels", "edges", "triggers"]
+Kind = Literal["triggers", "labels", "edges", "features"]
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """One label or edge that may be wrong.
+    """One label, edge or row of features that may be wrong.
 
     Attributes:
-        kind: ``labels``, ``edges`` or ``triggers``.
-        item: The node whose label it is, or that carries a trigger, or both ends of the edge.
-        wrong: How probable it is that it is wrong; of an edge, that it joins its ends by chance.
+        kind: ``labels``, ``edges``, ``features`` or ``triggers``.
+        item: The node whose label or features it is, or that carries a trigger, or both ends of the edge.
+        wrong: How probable it is that it is wrong; of an edge, that it joins its ends by chance; of features, that they
+            are another node's.
         why: What speaks against it, in words.
         label: Of a label, what it is.
         better: Of a label, the class that is most probable instead.
@@ -49,6 +60,8 @@ class Suspect:
         """What it is, for people."""
         if self.kind == "edges":
             return f"edge {self.item[0]}–{self.item[1]}"
+        if self.kind == "features":
+            return f"features of node {self.item[0]}"
         return f"label of node {self.item[0]}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,6 +119,19 @@ def suspect_edges(found: Edges, labels: Labels, chosen: Tensor) -> list[Suspect]
             "no neighbour in common" if own["neighbours"] <= 0 else "neighbours in common",
         ]
         suspects.append(Suspect("edges", (u, v), float(found.wrong[edge]), "; ".join(parts)))
+    return suspects
+
+
+def suspect_rows(found: Rows, chosen: Tensor) -> list[Suspect]:
+    """Features as suspects, in the order given."""
+    usual = found.usual.sort().values
+    suspects = []
+    for node in chosen.tolist():
+        why = (
+            f"speak for class {int(found.says[node])}, label and neighbours for {int(found.expected[node])}; more like "
+            f"the neighbours' than {_below(usual, float(found.alike[node])):.0%} of other nodes' would be"
+        )
+        suspects.append(Suspect("features", (node,), float(found.wrong[node]), why))
     return suspects
 
 

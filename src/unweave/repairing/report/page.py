@@ -32,7 +32,8 @@ STYLE = """
 .suspects td.why { text-align: left; }
 """
 
-WORDS = {"labels": "Labels", "edges": "Edges", "triggers": "Backdoors"}
+WORDS = {"labels": "Labels", "edges": "Edges", "features": "Features", "triggers": "Backdoors"}
+WRONG = {"edges": "the edge is one by chance", "features": "the features are those of another node"}
 
 
 def write_report(repair: Repair, path: str | Path, *, truth: Request | None = None) -> Path:
@@ -133,8 +134,8 @@ def _suspects(repair: Repair, kind: str, truth: Request | None) -> list[Markup]:
         return [section(head, kind, tag("p", "None is likely enough to be wrong."))]
     drawn = [neighbourhood(repair.before.data, suspect) for suspect in found[:DRAWN]]
     rows = [_row(suspect) for suspect in found[:LISTED]]
-    what = "that the edge is one by chance" if kind == "edges" else "that the label is wrong"
-    told = f"The {len(rows)} most suspect. A probability is how likely it is {what}."
+    what = WRONG.get(kind, "the label is wrong")
+    told = f"The {len(rows)} most suspect. A probability is how likely it is that {what}."
     parts = [
         tag(
             "p",
