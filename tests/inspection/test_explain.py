@@ -205,3 +205,26 @@ def test_what_cannot_be_explained_is_refused() -> None:
         uw.explain(model, data, uw.Request(nodes=[3]), weight_decay=0.0, loss=lambda z, y: z.sum(dim=1), damping=0.0)
     with pytest.raises(uw.ModelError, match="a model is a torch"):
         uw.explain("gcn", data, uw.Request(nodes=[3]), weight_decay=DECAY)  # type: ignore[arg-type]
+
+
+def test_who_feels_a_request_is_told_predicted_and_actual(tmp_path: Path) -> None:
+    data = small_graph()
+    run = uw.train(uw.models.GCN(data.num_features, data.num_classes), data, weight_decay=1e-2, forgettable=True)
+    assert run.recipe is not None
+    request = uw.draw("nodes:0.1", data, seed=0)
+    after = run.forget(request, "gif")
+    found = uw.explain(run.model, data, request, weight_decay=run.recipe.weight_decay, after=after.model)
+    before, now = (run.model(data.x, data.edge_index), after.model(after.data.x, after.data.edge_index))
+    before, now = before.softmax(dim=1).detach(), now.softmax(dim=1).detach()
+    size = (now - before).gather(1, before.argmax(dim=1)[:, None]).flatten().abs()
+    size[list(request.nodes)] = 0
+    assert {node.node for node in found.changed[:3]} <= set(size.argsort(descending=True)[:5].tolist())
+    for node in found.changed:
+        assert node.label == int(before[node.node].argmax())
+        assert node.before == pytest.approx(float(before[node.node, node.label]), abs=1e-5)
+        assert node.actual == pytest.approx(float(now[node.node, node.label]), abs=1e-5)
+    missed, moved = (sum(abs(getattr(n, key) - n.actual) for n in found.changed) for key in ("predicted", "before"))
+    assert missed < moved, "nearer than nothing"
+    assert f"{found.changed[0].actual:.3f} actual" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["changed"][0]["node"] == found.changed[0].node
+    assert plot_explanation(found, tmp_path / "explain.png").stat().st_size > 10_000

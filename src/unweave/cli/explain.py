@@ -20,7 +20,10 @@ def explain(
     request_seed: RequestSeed = 0,
     damping: Annotated[float | None, typer.Option(help="Damping of the step; by default what gif chooses.")] = None,
     top: Annotated[int, typer.Option(help="How many nodes to name for each force.", min=1)] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Draw the forces, e.g. explain.png.")] = None,
+    confirm: Annotated[
+        bool, typer.Option(help="Also carry it out by gif, in memory: what it did, beside what was predicted.")
+    ] = True,
+    plot: Annotated[Path | None, typer.Option(help="Draw the forces and who feels them, e.g. explain.png.")] = None,
     device: Device = "cpu",
     root: Root = None,
     model: OwnModel = None,
@@ -34,16 +37,18 @@ def explain(
     wanted = request_reader(request, forget, request_seed)
     drawable(plot)
     opened = open_run(run, device=device, root=root, model=model, data=data)
+    asked = wanted(opened.data)
     with progress_bar("explaining"):
         found = explain_request(
             opened.model,
             opened.data,
-            wanted(opened.data),
+            asked,
             weight_decay=opened.recipe.weight_decay,
             loss=opened.loss,
             forward=opened.forward,
             damping=damping,
             top=top,
+            after=opened.forget(asked, "gif", allow_class_loss=True).model if confirm else None,
         )
     if plot:
         plot_explanation(found, plot)

@@ -6,6 +6,7 @@ from typing import Any
 from unweave.experiments.compare import Comparison
 from unweave.experiments.style import canvas, save
 from unweave.inspection.explain import PULLS, RESISTANCES, Explanation, NodeForce
+from unweave.inspection.felt import NodeChange
 
 __all__ = ["plot_comparison", "plot_explanation"]
 
@@ -57,7 +58,7 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
 
 
 def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
-    """Draw the forces behind an influence step, and beside them the nodes that pull and resist hardest."""
+    """Draw the forces behind an influence step, the nodes that pull and resist hardest, and the nodes that feel it."""
     work, unit = explanation.work, explanation.unit
     colours = {"touched": ORANGE, "neighbourhood": BLUE}
     forces = [(PULLS[k], v, colours.get(k, GREY)) for k, v in explanation.pulls.items() if v]
@@ -69,16 +70,41 @@ def plot_explanation(explanation: Explanation, path: str | Path) -> Path:
         if found
     ]
     lines = sum(1.5 + len(rows) for _, rows in nodes)
-    figure = canvas(9.6, 1.4 + 0.24 * max(lines, 12))
-    left, right = figure.subplots(1, 2, width_ratios=(1, 1))
+    figure = canvas(13.2, 1.4 + 0.24 * max(lines, 12))
+    left, right, felt = figure.subplots(1, 3, width_ratios=(1, 1, 0.7))
     _bars(left, [(_total("what pulls", forces, unit), forces), (_total("what resists", held, unit), held)], work, unit)
     _bars(right, nodes, work, unit)
     for axes, text in ((left, "forces"), (right, "hardest nodes")):
         axes.set_title(text, size=9, loc="left", color="0.4")
         axes.set_xlabel(f"work along the step ({unit})", size=9)
+    _felt(felt, explanation.changed)
     title = f"What moves the parameters when the model forgets {explanation.title}"
     figure.suptitle(title, size=10, x=0.01, ha="left")
     return save(figure, Path(path))
+
+
+def _felt(axes: Any, changed: list[NodeChange]) -> None:
+    """Each prediction that moves most: where it was, where one step takes it, and where it went."""
+    for height, node in enumerate(reversed(changed)):
+        end = node.predicted if node.actual is None else node.actual
+        axes.plot([node.before, end], [height, height], color="0.7", lw=2, zorder=0)
+        axes.plot(node.before, height, "o", ms=6, color=GREY, label="before" if height == 0 else None)
+        if node.actual is not None:
+            axes.plot(node.actual, height, "o", ms=7, color=ORANGE, label="actual" if height == 0 else None)
+        axes.plot(node.predicted, height, "|", ms=12, mew=2, color=BLUE, label="predicted" if height == 0 else None)
+    names = [f"{n.node}" + (f", {n.hops} hop{'s' * (n.hops != 1)}" if n.hops else "") for n in reversed(changed)]
+    axes.set_yticks(range(len(changed)), names, size=9)
+    axes.set_ylim(-0.8, max(len(changed), 5) - 0.2)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.set_title("predictions that move most", size=9, loc="left", color="0.4")
+    axes.set_xlabel("probability of the predicted class" if _classes(changed) else "output", size=9)
+    if changed:
+        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=3, handletextpad=0.2, columnspacing=0.8)
+
+
+def _classes(changed: list[NodeChange]) -> bool:
+    return any(node.label is not None for node in changed)
 
 
 def _total(heading: str, rows: list[Bar], unit: str) -> str:

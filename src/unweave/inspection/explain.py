@@ -25,6 +25,7 @@ from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
 from unweave.errors import NoProgressError, RequestError, UnweaveError
 from unweave.graph.region import hops_from
+from unweave.inspection.felt import NodeChange, changed_by
 from unweave.methods.gif import GIF
 from unweave.methods.posing import meter_for, pose
 from unweave.methods.problem import Problem
@@ -74,6 +75,8 @@ class Explanation:
             sides have the same sum, up to the residual.
         hardest: The hardest-pulling nodes of ``touched`` and of the ``neighbourhood``, and those that resist most
             (``nodes``), each list by size.
+        changed: The nodes that remain whose predictions move most, predicted and, where a model was given
+            that has forgotten, actual.
         parameters: For each parameter its name, count and norm, how far it moves, and how far each pull alone would
             move it.
         damping: δ.
@@ -88,6 +91,7 @@ class Explanation:
     pulls: dict[str, float]
     resistances: dict[str, float]
     hardest: dict[str, list[NodeForce]]
+    changed: list[NodeChange]
     parameters: list[dict[str, Any]]
     damping: float
     residual: float
@@ -113,6 +117,7 @@ class Explanation:
             "format": "unweave-explanation-1",
             **{name: getattr(self, name) for name in names},
             "hardest": {side: [asdict(node) for node in nodes] for side, nodes in self.hardest.items()},
+            "changed": [asdict(node) for node in self.changed],
             "warnings": list(self.warnings),
         }
 
@@ -124,6 +129,7 @@ class Explanation:
         for title, side in (("Nodes", "touched"), ("", "neighbourhood"), ("", "nodes")):
             names = RESISTANCES if side == "nodes" else PULLS
             lines.append((title, f"{names[side]:<18}" + ("; ".join(map(_describe, self.hardest[side])) or "none")))
+        lines += [("Felt by" if i == 0 else "", str(node)) for i, node in enumerate(self.changed)]
         for i, row in enumerate(self.parameters):
             parts = ", ".join(f"{name} {row[key]:.3g}" for key, name in PULLS.items())
             share = row["moves"] / max(row["norm"], 1e-30)
@@ -145,6 +151,7 @@ def explain(
     forward: Forward = call,
     damping: float | None = None,
     top: int = 5,
+    after: nn.Module | None = None,
 ) -> Explanation:
     """Say which forces, and which nodes, would move a model's parameters if a request were carried out. Nothing is.
 
@@ -160,6 +167,7 @@ def explain(
         forward: How to call the model on a graph.
         damping: δ; by default what ``gif`` chooses for one step.
         top: How many nodes to name for each force.
+        after: The model that has forgotten, so that what it did to whom stands beside what was predicted.
 
     Raises:
         UnweaveError: What was given cannot be explained, or no training node feels the request.
@@ -208,6 +216,7 @@ def explain(
         pulls=pulls,
         resistances=resistances,
         hardest={side: _hardest(values, sum(pulls.values()), hops, labels, top) for side, values in sides.items()},
+        changed=changed_by(problem, x, after, hops, top),
         parameters=_by_parameter(problem, x, steps),
         damping=damping,
         residual=residual,
