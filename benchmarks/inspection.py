@@ -1,12 +1,17 @@
 """Scores of an inspection against what removal really does.
 
     python benchmarks/inspection.py --data cora --models gcn,sage,sgc,sign
+    python benchmarks/inspection.py --part largest --data cora --models gcn
     python benchmarks/inspection.py --part fast --data pubmed
 
 For single nodes, edges and columns drawn at random, and for random halves of the training labels, the predicted change
 of the mean validation loss stands beside the real one. Real is the model at its minimum on the remaining graph: the
 minimisation goes on from the trained model until the next step promises less than a ten-millionth of its whole fall.
 For some items the model is also trained from scratch. Ordinary models are trained again from the same seed.
+
+``largest`` looks at the ten largest scores, where a linear step is worst: of the validation loss and of the margins of
+ten nodes that are predicted wrongly, at the decay that validation chooses. Items are forgotten by ``gif``, as
+``inspect --confirm`` does. What one linear step would have said stands beside it.
 
 The name is not ``inspect.py``, as Python's own module is called so and scripts look in their folder first.
 """
@@ -37,6 +42,8 @@ from unweave.objective.parameters import duplicate, flatten, load_flat
 
 DECAYS = {"forgettable": 1e-3, "ordinary": 1e-4}
 SETTLED, EVALUATIONS = 1e-7, 300
+TOP, WRONG, DRAWN = 10, 10, 20
+"""Largest scores, wrongly predicted nodes, and items drawn at random, of the part that looks at these."""
 KINDS = ("nodes", "edges", "features", "labels")
 Requested = tuple[str, float, uw.Request]
 """What it is, its score and the request that forgets it."""
@@ -178,6 +185,50 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
 
 
+def largest(data: Data, name: str, keep: Callable[[Document], None]) -> None:
+    """The largest scores of several quantities beside what happens, and beside those of one linear step."""
+    data = copy.copy(data)
+    data.x = data.x.float()
+    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=int(data.train_mask.sum()))
+    run = uw.train(model, data, forgettable=True, examine=False)
+    with torch.no_grad():
+        guesses = run.model.eval()(data.x, data.edge_index).argmax(dim=1)
+    wrong = ((guesses != data.y) & (data.val_mask | data.test_mask)).nonzero().flatten()[:WRONG].tolist()
+    known: dict[str, Tensor] = {}
+    for of in ("validation", *(f"node:{node}" for node in wrong)):
+        ways = {"corrected": run.inspect(of), "linear": run.inspect(of)}
+        vars(ways["linear"].subject)["leverage"] = torch.zeros_like(ways["corrected"].subject.leverage)
+        for kind in ("nodes", "edges", "labels"):
+            scores = {way: found.scores(kind) for way, found in ways.items()}
+            draw = np.random.default_rng(0).choice(int(scores["linear"].count_nonzero()), DRAWN, replace=False)
+            items = {way: score.abs().argsort(descending=True)[:TOP].tolist() for way, score in scores.items()}
+            items["random"] = scores["linear"].nonzero().flatten()[draw].tolist()
+            document: Document = {"part": "largest", "data": data.name, "model": name, "of": of, "kind": kind}
+            for which, numbers in items.items():
+                real = [_forgotten(ways["corrected"], kind, number, known) for number in numbers]
+                said = {way: score[numbers].tolist() for way, score in scores.items()}
+                document[which] = said | {"real": real}
+            keep(document | {"decay": run.recipe.weight_decay})
+
+
+def _forgotten(found: Inspection, kind: str, number: int, known: dict[str, Tensor]) -> float:
+    """The change of a quantity by forgetting an item; what models give afterwards is remembered."""
+    item, subject = found.item(kind, number), found.subject  # type: ignore[arg-type]
+    objective = subject.objective
+    if item.name not in known:
+        done = uw.unlearn(
+            objective.model, objective.data, found.request(item), "gif", weight_decay=found.weight_decay,
+            allow_class_loss=True, prepared=subject.prepared,
+        )  # fmt: skip
+        with torch.no_grad():
+            known[item.name] = done.model.eval()(done.data.x, done.data.edge_index)
+    gone = torch.tensor([item.item] if kind == "nodes" else [], dtype=torch.long)
+    with torch.no_grad():
+        before = objective.model(objective.data.x, objective.data.edge_index)
+        values = [float(subject.quantity.value(z.double(), subject.data, gone)) for z in (known[item.name], before)]
+    return values[0] - values[1]
+
+
 def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
@@ -199,6 +250,13 @@ def main() -> None:
         for name in asked.models:
             if asked.part == "fast":
                 fast(data, name, keep)
+                continue
+            if asked.part == "largest":
+                if not any(d["part"] == "largest" and (d["data"], d["model"]) == (graph, name) for d in lines(path)):
+                    found: list[Document] = []
+                    largest(data, name, found.append)
+                    for document in found:
+                        keep(document)
                 continue
             for way in asked.ways:
                 counts = {kind: getattr(asked, kind) for kind in (*KINDS, "halves")}
