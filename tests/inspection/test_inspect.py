@@ -300,6 +300,22 @@ def test_ordinary_training_is_not_trusted() -> None:
     assert bool(torch.isfinite(found.edges).all())
 
 
+def test_what_cannot_be_is_marked() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    found = look(model, data, uw.Gap(data.val_mask, data.test_mask, of=1))
+    assert all(one.possible for one in found.top("edges", 40))
+    assert "more than is possible" not in str(found)
+    found.edges[0] = 1.5
+    assert [one.possible for one in found.top("edges", 2)] == [False, True]
+    assert found.to_dict()["top"]["edges"][0]["possible"] is False
+    assert "edge" in str(found).partition("more than is possible")[0]
+    loss, margin = look(model, data), look(model, data, "node:3")
+    loss.nodes[0], margin.labels[0] = -10.0, 100.0
+    assert not loss.top("nodes", 1)[0].possible
+    assert not margin.top("labels", 1)[0].possible
+
+
 @pytest.mark.parametrize(
     ("of", "says"),
     [
@@ -309,6 +325,7 @@ def test_ordinary_training_is_not_trusted() -> None:
         (3, "got 3"),
         (lambda outputs, data: 1.0, "one floating-point number"),
         (lambda outputs, data: torch.zeros(1), "does not depend"),
+        (lambda outputs, data: outputs.sum() * torch.rand(()), "must not be random"),
         (uw.Gap(torch.ones(3, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "boolean mask of 40"),
         (uw.Gap(torch.zeros(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "needs a node"),
         (uw.Gap(torch.ones(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool), of="f1"), "'loss' or the number"),

@@ -123,6 +123,11 @@ class Rehearsed:
             f"correlation of {self.spearman:.2f}: do not trust those of {self.kind} without confirming them"
         )
 
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON document."""
+        facts = {name: getattr(self, name) for name in ("kind", "spearman", "spread", "floor", "warning")}
+        return {**facts, "removals": [vars(one) for one in self.removals]}
+
     def __str__(self) -> str:
         said = f"{len(self.removals)} {self.kind} were forgotten: Spearman {self.spearman:.2f}"
         sure = f"an effect lies within {self.spread:.0%} of its score, or of {self.floor:.2g}, four times of five"
