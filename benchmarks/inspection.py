@@ -53,7 +53,8 @@ def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
     """A model in double precision; a forgettable one is polished on, as real effects are of the size of rounding."""
     nodes, forgettable = int(data.train_mask.sum()), way == "forgettable"
     torch.manual_seed(seed)
-    model = build(name, data.num_features, int(data.num_classes), forgettable=forgettable, nodes=nodes).double()
+    model = build(name, data.num_features, int(data.num_classes), forgettable=forgettable, nodes=nodes)
+    model = model.double().to(data.x.device)
     how: dict[str, Any] = {"seed": seed, "weight_decay": DECAYS[way], "examine": False}
     if not forgettable:
         return uw.train(model, data, epochs=100, **how).prepare()
@@ -102,9 +103,9 @@ def chosen(found: Inspection, data: Data, kind: str, count: int) -> list[Request
     scores = found.scores(kind)  # type: ignore[arg-type]
     pool = np.arange(scores.numel())
     if kind == "labels":
-        pool = data.train_mask.nonzero().flatten().numpy()
+        pool = data.train_mask.nonzero().flatten().cpu().numpy()
     if kind == "features":
-        pool = (data.x != 0).any(dim=0).nonzero().flatten().numpy()
+        pool = (data.x != 0).any(dim=0).nonzero().flatten().cpu().numpy()
     picked = draw.choice(pool, min(count, pool.size), replace=False).tolist()
     items = [found.item(kind, number) for number in picked]  # type: ignore[arg-type]
     return [(item.name, item.effect, found.request(item)) for item in items]
@@ -112,7 +113,7 @@ def chosen(found: Inspection, data: Data, kind: str, count: int) -> list[Request
 
 def halves(found: Inspection, data: Data, count: int) -> list[Requested]:
     """Random halves of the training labels, each with the sum of its scores."""
-    draw, nodes = np.random.default_rng(7), data.train_mask.nonzero().flatten().numpy()
+    draw, nodes = np.random.default_rng(7), data.train_mask.nonzero().flatten().cpu().numpy()
     drawn = [sorted(draw.choice(nodes, nodes.size // 2, replace=False).tolist()) for _ in range(count)]
     return [(f"half {i}", float(found.labels[some].sum()), uw.Request(labels=some)) for i, some in enumerate(drawn)]
 
@@ -169,8 +170,8 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     """Time and passes of scoring everything, beside those of one training, in single precision as users have it."""
     data = copy.copy(data)
     data.x = data.x.float()
-    nodes = int(data.train_mask.sum())
-    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=nodes)
+    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=int(data.train_mask.sum()))
+    model = model.to(data.x.device)
     begun = time.perf_counter()
     run = uw.train(model, data, weight_decay=DECAYS["forgettable"], forgettable=True, examine=False)
     trained = time.perf_counter() - begun
@@ -178,9 +179,12 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     begun = time.perf_counter()
     found = run.inspect("validation")
     document["solve_seconds"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    found.subject.leverage.sum().item()
+    document["answers_seconds"] = time.perf_counter() - begun
     for kind in ("labels", "features", "nodes", "edges"):
         begun = time.perf_counter()
-        found.scores(kind)
+        found.scores(kind).sum().item()  # a GPU is waited for
         document[f"{kind}_seconds"] = time.perf_counter() - begun
     keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
 
@@ -190,7 +194,7 @@ def largest(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     data = copy.copy(data)
     data.x = data.x.float()
     model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=int(data.train_mask.sum()))
-    run = uw.train(model, data, forgettable=True, examine=False)
+    run = uw.train(model.to(data.x.device), data, forgettable=True, examine=False)
     with torch.no_grad():
         guesses = run.model.eval()(data.x, data.edge_index).argmax(dim=1)
     wrong = ((guesses != data.y) & (data.val_mask | data.test_mask)).nonzero().flatten()[:WRONG].tolist()
@@ -222,7 +226,7 @@ def _forgotten(found: Inspection, kind: str, number: int, known: dict[str, Tenso
         )  # fmt: skip
         with torch.no_grad():
             known[item.name] = done.model.eval()(done.data.x, done.data.edge_index)
-    gone = torch.tensor([item.item] if kind == "nodes" else [], dtype=torch.long)
+    gone = torch.tensor([item.item] if kind == "nodes" else [], dtype=torch.long, device=subject.data.x.device)
     with torch.no_grad():
         before = objective.model(objective.data.x, objective.data.edge_index)
         values = [float(subject.quantity.value(z.double(), subject.data, gone)) for z in (known[item.name], before)]
@@ -233,26 +237,27 @@ def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
         __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"),
-        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
+        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0, device="cpu",
     )  # fmt: skip
     asked = parser.parse_args()
     torch.set_num_threads(1)
     path: Path = asked.out / "inspection.jsonl"
-    done = {(d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
+    done = {(d["part"], d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
 
     def keep(document: Document) -> None:
-        append(path, document | made("cpu"))
+        append(path, document | made(asked.device))
         PAGES["inspection"].write(asked.out)
 
     for graph in asked.data:
-        data = uw.load(graph, seed=0)
+        data = uw.load(graph, seed=0).to(asked.device)
         data.x = data.x.double()
         for name in asked.models:
             if asked.part == "fast":
-                fast(data, name, keep)
+                if ("fast", graph, name) not in {cell[:3] for cell in done}:
+                    fast(data, name, keep)
                 continue
             if asked.part == "largest":
-                if not any(d["part"] == "largest" and (d["data"], d["model"]) == (graph, name) for d in lines(path)):
+                if ("largest", graph, name) not in {cell[:3] for cell in done}:
                     found: list[Document] = []
                     largest(data, name, found.append)
                     for document in found:
@@ -261,7 +266,7 @@ def main() -> None:
             for way in asked.ways:
                 counts = {kind: getattr(asked, kind) for kind in (*KINDS, "halves")}
                 counts |= {f"anew {kind}": asked.anew for kind in KINDS[:3]} if way == "forgettable" else {}
-                left = {kind: n for kind, n in counts.items() if (graph, name, way, kind) not in done}
+                left = {kind: n for kind, n in counts.items() if ("items", graph, name, way, kind) not in done}
                 if any(left.values()):
                     measure(data, name, way, left, keep)
 

@@ -112,6 +112,7 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         root, width = root.double(), root.size(-1)
         mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
         rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
+        rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
     found: Tensor = spread + spread @ root @ torch.linalg.solve(rest, root.mT @ spread)
     return found.add_(found.mT.clone()).div_(2)
 

@@ -49,8 +49,8 @@ class Engine(Protocol):
         """About how many numbers each removal takes, at most."""
         ...
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-        """Removal, node and outputs at each parameters, of all that may change."""
+    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, Sequence[Tensor], Tensor]:
+        """Removal, node and outputs at each parameters, of all that may change; and what each removal does besides."""
         ...
 
 
@@ -185,6 +185,15 @@ class Scorer:
             (slope,) = torch.autograd.grad(self._quantity.value(middle, self._data), middle)
         return slope
 
+    def slopes(self) -> tuple[Tensor, ...]:
+        """How scores begin to change with the outputs of all nodes, at θ + h s and at θ − h s."""
+        mask, every = self._data.train_mask, torch.arange(self._size, device=self._place.device)
+        leaves = [z.double().detach().requires_grad_() for z in self._whole]
+        with torch.enable_grad():
+            after, before = (self._loss(z[mask], self._data.y[mask]).sum() for z in leaves)
+            total = self._parts(leaves, every).sum() - (after - before) / (2 * self._h)
+            return torch.autograd.grad(total, leaves)
+
     def score(self, removals: Removals) -> Tensor:
         """The predicted change of the quantity by each removal."""
         found = torch.zeros(removals.count, dtype=torch.float64, device=self._place.device)
@@ -202,9 +211,8 @@ class Scorer:
     def _felt(self, removals: Removals) -> Tensor:
         """What removals do by the outputs that they change, of nodes that stay."""
         with torch.no_grad():
-            which, nodes, outputs = self._engine.changed(removals)
+            which, nodes, outputs, found = self._engine.changed(removals)
             self._meter.passes += len(outputs) * nodes.numel() / self._size
-            found = torch.zeros(removals.count, dtype=torch.float64, device=self._place.device)
             keys = which * self._size + nodes
             stays, trained = (
                 ~torch.isin(keys, some[0] * self._size + some[1]) for some in (removals.nodes, removals.labels)

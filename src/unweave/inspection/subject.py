@@ -150,7 +150,7 @@ class Subject:
             weights = [{name: p.detach() for name, p in model.named_parameters()} for model in self._beside]
             form = form_of(self._beside[0], data, weights)
             if form is not None:
-                return Ripples(data, form)
+                return Ripples(data, form, self.scorer.slopes())
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
@@ -174,7 +174,7 @@ class Subject:
         for removals, requests in asked:
             if not requests:
                 continue
-            which, at, rows = engine.changed(removals)
+            which, at, rows, _ = engine.changed(removals)
             for number, request in enumerate(requests):
                 wanted = self.outputs(remove(data, request).data)[0]
                 found, mine = engine.whole[0].clone(), which == number
