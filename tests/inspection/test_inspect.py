@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.inspection.graphs import DECAY, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, leverage, scores as result, scoring
+from unweave.inspection import direction, leverage, ripples, scores as result, scoring
 from unweave.objective.losses import cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -25,6 +25,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
     monkeypatch.setattr(leverage, "EXACT", 1e-10)
     monkeypatch.setattr(scoring, "NEAR", 0.0)
+    monkeypatch.setattr(ripples, "QUIET", -1.0)
 
 
 def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> list[float]:
