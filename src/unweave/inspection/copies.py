@@ -60,7 +60,7 @@ class Copies:
         return found.clamp(max=self._size).mul(width)
 
     def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """The outputs that may change: of which removal, of which node, what they become at each parameters. No rest."""
+        """The outputs that may change: of which removal and node, what they become at each parameters; no rest."""
         with torch.no_grad():
             roots = self._region(removals)
             keys, heard, sent, ids = self._neighbourhoods(removals, roots)
