@@ -31,7 +31,7 @@ def blocks(found: list[Document]) -> Blocks:
         f"{places(found, 'torch {torch}, commit {commit:.12}')}. The quantity is the mean validation loss. A score is "
         "its predicted change if the item is forgotten and the model trained without it; *real* is the model at its "
         "minimum on the remaining graph, followed from the trained model until a step promises less than 1e-7 of the "
-        "whole fall. What a score is made of is said in [Inspect](../../../docs/inspect.md)."
+        f"whole fall{_later(items)}. What a score is made of is said in [Inspect](../../../docs/inspect.md)."
     )
     yield "## Models trained to a minimum"
     yield columns(_rows(items, "forgettable", anew=False), CELLS)
@@ -66,6 +66,11 @@ def blocks(found: list[Document]) -> Blocks:
             "on one core of a busy machine. The model is in single precision and its state prepared."
         )
         yield columns(quick, COSTS)
+
+
+def _later(items: list[Document]) -> str:
+    commits = sorted({d["scored"][:12] for d in items if "scored" in d})
+    return f"; items were scored anew at commit {', '.join(commits)}" if commits else ""
 
 
 def _rows(items: list[Document], way: str, *, anew: bool) -> list[Document]:
