@@ -68,8 +68,8 @@ class Confirmation:
         if not off:
             return None
         return (
-            f"{off} of {len(self.each)} predictions are off by more than half of what happened: the largest scores go "
-            "beyond what one linear step tells. Believe what was confirmed"
+            f"{off} of {len(self.each)} predictions are off by more than half of what happened. The largest scores are "
+            "the least sure: believe what was confirmed"
         )
 
     def to_dict(self) -> dict[str, Any]:
