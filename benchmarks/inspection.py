@@ -1,12 +1,22 @@
 """Scores of an inspection against what removal really does.
 
     python benchmarks/inspection.py --data cora --models gcn,sage,sgc,sign
+    python benchmarks/inspection.py --part largest --data cora --models gcn
     python benchmarks/inspection.py --part fast --data pubmed
+    python benchmarks/inspection.py --part scores --data cora --models sgc
+
+One graph and one model is one cell; a cell that is done is not done again, each kind of items by itself. Run as many
+processes as there are cores, each with its own ``--out`` or its own cells. ``scores`` scores the items of cells that
+are done anew, after a change of how scores are made; what really happens to them is as it was.
 
 For single nodes, edges and columns drawn at random, and for random halves of the training labels, the predicted change
 of the mean validation loss stands beside the real one. Real is the model at its minimum on the remaining graph: the
 minimisation goes on from the trained model until the next step promises less than a ten-millionth of its whole fall.
 For some items the model is also trained from scratch. Ordinary models are trained again from the same seed.
+
+``largest`` looks at the ten largest scores, where a linear step is worst: of the validation loss and of the margins of
+ten nodes that are predicted wrongly, at the decay that validation chooses. Items are forgotten by ``gif``, as
+``inspect --confirm`` does. What one linear step would have said stands beside it.
 
 The name is not ``inspect.py``, as Python's own module is called so and scripts look in their folder first.
 """
@@ -20,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 from page import PAGES
-from shared import Document, append, arguments, lines, made
+from shared import Document, append, arguments, lines, made, write_lines
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
@@ -37,6 +47,8 @@ from unweave.objective.parameters import duplicate, flatten, load_flat
 
 DECAYS = {"forgettable": 1e-3, "ordinary": 1e-4}
 SETTLED, EVALUATIONS = 1e-7, 300
+TOP, WRONG, DRAWN = 10, 10, 20
+"""Largest scores, wrongly predicted nodes, and items drawn at random, of the part that looks at these."""
 KINDS = ("nodes", "edges", "features", "labels")
 Requested = tuple[str, float, uw.Request]
 """What it is, its score and the request that forgets it."""
@@ -46,7 +58,8 @@ def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
     """A model in double precision; a forgettable one is polished on, as real effects are of the size of rounding."""
     nodes, forgettable = int(data.train_mask.sum()), way == "forgettable"
     torch.manual_seed(seed)
-    model = build(name, data.num_features, int(data.num_classes), forgettable=forgettable, nodes=nodes).double()
+    model = build(name, data.num_features, int(data.num_classes), forgettable=forgettable, nodes=nodes)
+    model = model.double().to(data.x.device)
     how: dict[str, Any] = {"seed": seed, "weight_decay": DECAYS[way], "examine": False}
     if not forgettable:
         return uw.train(model, data, epochs=100, **how).prepare()
@@ -95,9 +108,9 @@ def chosen(found: Inspection, data: Data, kind: str, count: int) -> list[Request
     scores = found.scores(kind)  # type: ignore[arg-type]
     pool = np.arange(scores.numel())
     if kind == "labels":
-        pool = data.train_mask.nonzero().flatten().numpy()
+        pool = data.train_mask.nonzero().flatten().cpu().numpy()
     if kind == "features":
-        pool = (data.x != 0).any(dim=0).nonzero().flatten().numpy()
+        pool = (data.x != 0).any(dim=0).nonzero().flatten().cpu().numpy()
     picked = draw.choice(pool, min(count, pool.size), replace=False).tolist()
     items = [found.item(kind, number) for number in picked]  # type: ignore[arg-type]
     return [(item.name, item.effect, found.request(item)) for item in items]
@@ -105,7 +118,7 @@ def chosen(found: Inspection, data: Data, kind: str, count: int) -> list[Request
 
 def halves(found: Inspection, data: Data, count: int) -> list[Requested]:
     """Random halves of the training labels, each with the sum of its scores."""
-    draw, nodes = np.random.default_rng(7), data.train_mask.nonzero().flatten().numpy()
+    draw, nodes = np.random.default_rng(7), data.train_mask.nonzero().flatten().cpu().numpy()
     drawn = [sorted(draw.choice(nodes, nodes.size // 2, replace=False).tolist()) for _ in range(count)]
     return [(f"half {i}", float(found.labels[some].sum()), uw.Request(labels=some)) for i, some in enumerate(drawn)]
 
@@ -158,12 +171,26 @@ def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Calla
         )
 
 
+def rescore(stored: list[Document], device: str) -> None:
+    """Score the items of cells that are done anew; what really happens to them stays as it was measured."""
+    cells = dict.fromkeys((d["data"], d["model"], d["way"]) for d in stored)
+    for graph, name, way in cells:
+        data = uw.load(graph, seed=0).to(device)
+        data.x = data.x.double()
+        found = train(name, data, way).inspect("validation")
+        for document in (d for d in stored if (d["data"], d["model"], d["way"]) == (graph, name, way)):
+            kind, count = document["kind"].removeprefix("anew "), len(document["items"])
+            asked = halves(found, data, count) if kind == "halves" else chosen(found, data, kind, count)
+            assert [one[0] for one in asked] == document["items"], "another draw"
+            document |= {"predicted": [one[1] for one in asked], "scored": made(device)["commit"]}
+
+
 def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     """Time and passes of scoring everything, beside those of one training, in single precision as users have it."""
     data = copy.copy(data)
     data.x = data.x.float()
-    nodes = int(data.train_mask.sum())
-    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=nodes)
+    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=int(data.train_mask.sum()))
+    model = model.to(data.x.device)
     begun = time.perf_counter()
     run = uw.train(model, data, weight_decay=DECAYS["forgettable"], forgettable=True, examine=False)
     trained = time.perf_counter() - begun
@@ -171,39 +198,101 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     begun = time.perf_counter()
     found = run.inspect("validation")
     document["solve_seconds"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    found.subject.leverage.sum().item()
+    document["answers_seconds"] = time.perf_counter() - begun
     for kind in ("labels", "features", "nodes", "edges"):
         begun = time.perf_counter()
-        found.scores(kind)
+        found.scores(kind).sum().item()  # a GPU is waited for
         document[f"{kind}_seconds"] = time.perf_counter() - begun
     keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
+
+
+def largest(data: Data, name: str, keep: Callable[[Document], None]) -> None:
+    """The largest scores of several quantities beside what happens, and beside those of one linear step."""
+    data = copy.copy(data)
+    data.x = data.x.float()
+    model = build(name, data.num_features, int(data.num_classes), forgettable=True, nodes=int(data.train_mask.sum()))
+    run = uw.train(model.to(data.x.device), data, forgettable=True, examine=False)
+    with torch.no_grad():
+        guesses = run.model.eval()(data.x, data.edge_index).argmax(dim=1)
+    wrong = ((guesses != data.y) & (data.val_mask | data.test_mask)).nonzero().flatten()[:WRONG].tolist()
+    known: dict[str, Tensor] = {}
+    for of in ("validation", *(f"node:{node}" for node in wrong)):
+        ways = {"corrected": run.inspect(of), "linear": run.inspect(of)}
+        vars(ways["linear"].subject)["leverage"] = torch.zeros_like(ways["corrected"].subject.leverage)
+        for kind in ("nodes", "edges", "labels"):
+            scores = {way: found.scores(kind) for way, found in ways.items()}
+            draw = np.random.default_rng(0).choice(int(scores["linear"].count_nonzero()), DRAWN, replace=False)
+            items = {way: score.abs().argsort(descending=True)[:TOP].tolist() for way, score in scores.items()}
+            items["random"] = scores["linear"].nonzero().flatten()[draw].tolist()
+            document: Document = {"part": "largest", "data": data.name, "model": name, "of": of, "kind": kind}
+            for which, numbers in items.items():
+                real = [_forgotten(ways["corrected"], kind, number, known) for number in numbers]
+                said = {way: score[numbers].tolist() for way, score in scores.items()}
+                document[which] = said | {"real": real}
+            keep(document | {"decay": run.recipe.weight_decay})
+
+
+def _forgotten(found: Inspection, kind: str, number: int, known: dict[str, Tensor]) -> float:
+    """The change of a quantity by forgetting an item; what models give afterwards is remembered."""
+    item, subject = found.item(kind, number), found.subject  # type: ignore[arg-type]
+    objective = subject.objective
+    if item.name not in known:
+        done = uw.unlearn(
+            objective.model, objective.data, found.request(item), "gif", weight_decay=found.weight_decay,
+            allow_class_loss=True, prepared=subject.prepared,
+        )  # fmt: skip
+        with torch.no_grad():
+            known[item.name] = done.model.eval()(done.data.x, done.data.edge_index)
+    gone = torch.tensor([item.item] if kind == "nodes" else [], dtype=torch.long, device=subject.data.x.device)
+    with torch.no_grad():
+        before = objective.model(objective.data.x, objective.data.edge_index)
+        values = [float(subject.quantity.value(z.double(), subject.data, gone)) for z in (known[item.name], before)]
+    return values[0] - values[1]
 
 
 def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
         __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"),
-        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
+        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0, device="cpu",
     )  # fmt: skip
     asked = parser.parse_args()
     torch.set_num_threads(1)
     path: Path = asked.out / "inspection.jsonl"
-    done = {(d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
+    done = {(d["part"], d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
 
     def keep(document: Document) -> None:
-        append(path, document | made("cpu"))
+        append(path, document | made(asked.device))
         PAGES["inspection"].write(asked.out)
 
+    if asked.part == "scores":
+        every = lines(path)
+        items = [d for d in every if d["part"] == "items"]
+        rescore([d for d in items if d["data"] in asked.data and d["model"] in asked.models], asked.device)
+        write_lines(path, every)
+        PAGES["inspection"].write(asked.out)
+        return
     for graph in asked.data:
-        data = uw.load(graph, seed=0)
+        data = uw.load(graph, seed=0).to(asked.device)
         data.x = data.x.double()
         for name in asked.models:
             if asked.part == "fast":
-                fast(data, name, keep)
+                if ("fast", graph, name) not in {cell[:3] for cell in done}:
+                    fast(data, name, keep)
+                continue
+            if asked.part == "largest":
+                if ("largest", graph, name) not in {cell[:3] for cell in done}:
+                    found: list[Document] = []
+                    largest(data, name, found.append)
+                    for document in found:
+                        keep(document)
                 continue
             for way in asked.ways:
                 counts = {kind: getattr(asked, kind) for kind in (*KINDS, "halves")}
                 counts |= {f"anew {kind}": asked.anew for kind in KINDS[:3]} if way == "forgettable" else {}
-                left = {kind: n for kind, n in counts.items() if (graph, name, way, kind) not in done}
+                left = {kind: n for kind, n in counts.items() if ("items", graph, name, way, kind) not in done}
                 if any(left.values()):
                     measure(data, name, way, left, keep)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from scipy.stats import pearsonr, spearmanr
 from shared import Document, lines
@@ -31,7 +31,7 @@ def blocks(found: list[Document]) -> Blocks:
         f"{places(found, 'torch {torch}, commit {commit:.12}')}. The quantity is the mean validation loss. A score is "
         "its predicted change if the item is forgotten and the model trained without it; *real* is the model at its "
         "minimum on the remaining graph, followed from the trained model until a step promises less than 1e-7 of the "
-        "whole fall. What a score is made of is said in [Inspect](../../../docs/inspect.md)."
+        f"whole fall{_later(items)}. What a score is made of is said in [Inspect](../../../docs/inspect.md)."
     )
     yield "## Models trained to a minimum"
     yield columns(_rows(items, "forgettable", anew=False), CELLS)
@@ -47,6 +47,17 @@ def blocks(found: list[Document]) -> Blocks:
             "Where training ends is then partly luck, and `inspect` says that its scores are not to be trusted."
         )
         yield columns(ordinary, CELLS)
+    most = [document for document in found if document["part"] == "largest"]
+    if most:
+        yield "## The largest scores"
+        yield (
+            "Of the validation loss, and of the margins of ten nodes that are predicted wrongly, at the decay that "
+            "validation chooses: the ten items of largest score, forgotten one by one by `gif`. *Off* is the sum of "
+            "|score − real| over the sum of |real|; *wrong* the share of scores that are off by more than half of "
+            "what happened; Spearman is over 20 items drawn at random. Means over the quantities. *Linear* is one "
+            "linear step, as it would be if training nodes did not answer; its ten largest are its own."
+        )
+        yield columns(_largest(most), LARGEST)
     quick = [document for document in found if document["part"] == "fast"]
     if quick:
         yield "## Cost"
@@ -55,6 +66,11 @@ def blocks(found: list[Document]) -> Blocks:
             "on one core of a busy machine. The model is in single precision and its state prepared."
         )
         yield columns(quick, COSTS)
+
+
+def _later(items: list[Document]) -> str:
+    commits = sorted({d["scored"][:12] for d in items if "scored" in d})
+    return f"; items were scored anew at commit {', '.join(commits)}" if commits else ""
 
 
 def _rows(items: list[Document], way: str, *, anew: bool) -> list[Document]:
@@ -66,6 +82,44 @@ def _error(document: Document) -> float:
     pairs = zip(document["predicted"], document["real"], strict=True)
     return float(median(abs(score - value) / abs(value) for score, value in pairs if value))
 
+
+def _largest(found: list[Document]) -> list[Document]:
+    """One row a graph, model, kind of quantity and of items."""
+    groups: dict[tuple[str, ...], list[Document]] = {}
+    for document in found:
+        what = "validation loss" if document["of"] == "validation" else "margins"
+        key = (document["data"], document["model"], what, document["kind"])
+        groups.setdefault(key, []).append(document)
+    rows = []
+    for (data, model, what, kind), some in groups.items():
+        row: Document = {"data": data, "model": model, "of": what, "kind": kind, "decay": some[0]["decay"]}
+        for way in ("linear", "corrected"):
+            pairs = [list(zip(d[way][way], d[way]["real"], strict=True)) for d in some]
+            off = [sum(abs(s - r) for s, r in each) / sum(abs(r) for _, r in each) for each in pairs]
+            wrong = [sum(abs(s - r) > abs(r) / 2 for s, r in each) / len(each) for each in pairs]
+            rank = [float(spearmanr(d["random"][way], d["random"]["real"])[0]) for d in some]
+            row[way] = [mean(off), mean(wrong), mean(rank)]
+        rows.append(row)
+    return rows
+
+
+def _of(way: str, place: int, form: str) -> Callable[[Document], str]:
+    return lambda d: number(d[way][place], form)
+
+
+LARGEST = {
+    "graph": lambda d: d["data"],
+    "model": lambda d: d["model"],
+    "decay": lambda d: f"{d['decay']:g}",
+    "of": lambda d: d["of"],
+    "items": lambda d: d["kind"],
+    "off, linear": _of("linear", 0, ".2f"),
+    "off": _of("corrected", 0, ".2f"),
+    "wrong, linear": _of("linear", 1, ".0%"),
+    "wrong": _of("corrected", 1, ".0%"),
+    "Spearman, linear": _of("linear", 2, ".3f"),
+    "Spearman": _of("corrected", 2, ".3f"),
+}
 
 CELLS = {
     "graph": lambda d: d["data"],
@@ -79,7 +133,7 @@ CELLS = {
 
 
 def _share(*parts: str) -> Callable[[Document], str]:
-    return lambda d: number(sum(d[f"{part}_seconds"] for part in parts) / d["train_seconds"], ".1%")
+    return lambda d: number(sum(d.get(f"{part}_seconds", 0.0) for part in parts) / d["train_seconds"], ".1%")
 
 
 COSTS = {
@@ -88,11 +142,12 @@ COSTS = {
     "nodes": lambda d: f"{d['nodes']:,}",
     "edges": lambda d: f"{d['edges']:,}",
     "solve": _share("solve"),
+    "how nodes answer": _share("answers"),
     "all labels": _share("labels"),
     "all columns": _share("features"),
     "all nodes": _share("nodes"),
     "all edges": _share("edges"),
-    "solve, nodes and edges": _share("solve", "nodes", "edges"),
+    "all but labels and columns": _share("solve", "answers", "nodes", "edges"),
 }
 
 PAGE = Page("Inspect", read, blocks)

@@ -59,11 +59,12 @@ def test_the_planted_cause_of_a_wrong_prediction_is_found_by_one_command(
     rows = done.output[done.output.index("edges") :].splitlines()
     assert f"edge {edge[0]}–{edge[1]}" in rows[0]
     plot = folder / "found.png"
-    done = CliRunner().invoke(app, [*command, "--confirm", "1", "--plot", str(plot), "--json"])
+    done = CliRunner().invoke(app, [*command, "--confirm", "1", "--rehearse", "labels", "--plot", str(plot), "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)
     assert told["top"]["edges"][0]["item"] == list(edge)
     (proof,) = told["confirmed"]["each"]
+    assert len(told["rehearsed"]["removals"]) == 12
     assert proof["actual"] < -told["value"] < 0, "without it the prediction is another"
     assert f"class {right}, which it is given" not in told["title"]
     assert plot.stat().st_size > 10_000
@@ -76,3 +77,6 @@ def test_what_cannot_be_asked_is_refused(planted: tuple[Path, int, tuple[int, in
         done = CliRunner().invoke(app, [*command, of])
         assert done.exit_code == 1
         assert says in done.output
+    done = CliRunner().invoke(app, [*command, "validation", "--rehearse", "everything"])
+    assert done.exit_code == 1
+    assert "nodes, labels, edges" in done.output

@@ -55,7 +55,7 @@ def cases(data: Data) -> dict[str, tuple[Removals, list[uw.Request]]]:
 def check(engine: Engine, models: list[nn.Module], data: Data) -> None:
     for removals, requests in cases(data).values():
         assert removals.count == len(requests)
-        which, nodes, rows = engine.changed(removals)
+        which, nodes, rows, _ = engine.changed(removals)
         for number, request in enumerate(requests):
             left, mine = remove(data, request).data, which == number
             for model, whole, new in zip(models, engine.whole, rows, strict=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from scipy.optimize import root
 from torch import Tensor, nn
 from torch.func import functional_call, hessian
 from torch_geometric.data import Data
@@ -13,7 +14,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.inspection.graphs import DECAY, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, scores as result
+from unweave.inspection import direction, leverage, ripples, scores as result, scoring
 from unweave.objective.losses import cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -22,12 +23,15 @@ from unweave.objective.parameters import flatten
 def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solve to the end, so that nothing is compared but what scores are made of."""
     monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
+    monkeypatch.setattr(leverage, "EXACT", 1e-10)
+    monkeypatch.setattr(scoring, "NEAR", 0.0)
+    monkeypatch.setattr(ripples, "QUIET", -1.0)
 
 
 def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> list[float]:
-    """[q(θ; G') − q(θ; G)] + ⟨H⁻¹∇q, ∇L − ∇L'⟩ with a dense Hessian, one request after the other."""
+    """[q(θ; G') − q(θ; G)] + Σ_u ⟨s_u, Jᵀr − J'ᵀr''⟩ with dense matrices, one request and one node after the other."""
     here = objective(model, data)
-    theta = flatten(model)
+    theta, nodes, steps = flatten(model), data.train_mask.nonzero().flatten().tolist(), range(int(data.num_classes))
 
     def total(at: Tensor) -> Tensor:
         losses = cross_entropy(here.outputs(at)[data.train_mask], data.y[data.train_mask])
@@ -36,14 +40,38 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
     def quantity(at: Tensor) -> Tensor:
         return cross_entropy(here.outputs(at)[data.val_mask], data.y[data.val_mask]).mean()
 
-    slope = torch.func.grad(quantity)(theta)
-    s = torch.linalg.solve(hessian(total)(theta), slope)
+    def slopes(z: Tensor) -> Tensor:
+        return torch.softmax(z, dim=-1) - torch.nn.functional.one_hot(data.y, len(steps))
+
+    def equation(x: Any, after: Tensor, free: Tensor, other: Tensor) -> Any:
+        """x − z' − K (r − r(x))."""
+        z = torch.from_numpy(x)
+        return (z - after - free @ (other - torch.softmax(z, dim=-1))).numpy()
+
+    s = torch.linalg.solve(hessian(total)(theta), torch.func.grad(quantity)(theta))
+    z, jacobian = here.outputs(theta), torch.func.jacrev(here.outputs)(theta)
+    r, p = slopes(z), torch.softmax(z, dim=-1)
+    bend = torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+    whole = torch.einsum("nci,ncd,ndj->ij", *((t[data.train_mask]) for t in (jacobian, bend, jacobian)))
+    whole = whole + here.mu.diag()
+    without = {u: whole - jacobian[u].T @ bend[u] @ jacobian[u] for u in nodes}
+    free = {u: jacobian[u] @ torch.linalg.solve(without[u], jacobian[u].T) for u in nodes}
+    more = {u: free[u] @ bend[u] @ jacobian[u] @ s for u in nodes}
     found = []
     for request in requests:
         left = remove(data, request)
-        v = here.evaluate(theta)[1] - objective(model, left.data).evaluate(theta)[1]
-        direct = validation(model, left.data, data, left.nodes) - validation(model, data, data, left.nodes)
-        found.append(direct + float(s @ v))
+        there = objective(model, left.data)
+        after, moved = there.outputs(theta), torch.func.jacrev(there.outputs)(theta)
+        effect = validation(model, left.data, data, left.nodes) - validation(model, data, data, left.nodes)
+        effect += float(s @ ((here.mu - there.mu) * theta))
+        for u in nodes:
+            effect += float((jacobian[u] @ s + more[u]) @ r[u])
+            if left.data.train_mask[u]:
+                one = torch.eye(len(steps), dtype=z.dtype)[data.y[u]]
+                last = torch.from_numpy(root(equation, after[u].numpy(), (after[u], free[u], r[u] + one), tol=1e-12).x)
+                last = torch.softmax(last, dim=-1) - one
+                effect -= float((moved[u] @ s + more[u]) @ last)
+        found.append(effect)
     return found
 
 
@@ -273,6 +301,22 @@ def test_ordinary_training_is_not_trusted() -> None:
     assert bool(torch.isfinite(found.edges).all())
 
 
+def test_what_cannot_be_is_marked() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    found = look(model, data, uw.Gap(data.val_mask, data.test_mask, of=1))
+    assert all(one.possible for one in found.top("edges", 40))
+    assert "more than is possible" not in str(found)
+    found.edges[0] = 1.5
+    assert [one.possible for one in found.top("edges", 2)] == [False, True]
+    assert found.to_dict()["top"]["edges"][0]["possible"] is False
+    assert "edge" in str(found).partition("more than is possible")[0]
+    loss, margin = look(model, data), look(model, data, "node:3")
+    loss.nodes[0], margin.labels[0] = -10.0, 100.0
+    assert not loss.top("nodes", 1)[0].possible
+    assert not margin.top("labels", 1)[0].possible
+
+
 @pytest.mark.parametrize(
     ("of", "says"),
     [
@@ -282,6 +326,7 @@ def test_ordinary_training_is_not_trusted() -> None:
         (3, "got 3"),
         (lambda outputs, data: 1.0, "one floating-point number"),
         (lambda outputs, data: torch.zeros(1), "does not depend"),
+        (lambda outputs, data: outputs.sum() * torch.rand(()), "must not be random"),
         (uw.Gap(torch.ones(3, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "boolean mask of 40"),
         (uw.Gap(torch.zeros(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "needs a node"),
         (uw.Gap(torch.ones(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool), of="f1"), "'loss' or the number"),

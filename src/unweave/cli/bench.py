@@ -103,6 +103,11 @@ def _show(result: "Bench") -> None:
             f"polish once: {once['polish_of_adam']:.1f} times its {config['epochs']} epochs of Adam "
             f"({once['polish_passes']} passes), to {once['stationarity']:.2g} of the objective"
         )
+    if "inspect_of_training" in once:
+        say(
+            f"inspect all nodes and edges: {once['inspect_of_training']:.2f} times its training "
+            f"({once['inspect_passes']:.0f} passes)"
+        )
     machine = result.machine
     say(
         f"{result.environment['device_name']}: {machine['bytes_per_second'] / 1e9:.1f} GB/s, "

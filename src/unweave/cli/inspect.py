@@ -8,6 +8,7 @@ import typer
 from unweave.cli.options import Device, Json, Root
 from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
+from unweave.errors import RequestError
 
 __all__ = ["inspect"]
 
@@ -24,6 +25,10 @@ def inspect(
         int, typer.Option(help="Forget so many of the most influential items, and tell what that really does.", min=0)
     ] = 5,
     by: Annotated[str, typer.Option(help="How --confirm forgets: gif or retrain.")] = "gif",
+    rehearse: Annotated[
+        str | None,
+        typer.Option(help="Forget a dozen nodes, labels, edges, features or rows, and tell how near such scores are."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the neighbourhood, e.g. inspect.png.")] = None,
     hops: Annotated[
         int | None, typer.Option(help="Message-passing steps, where the layers do not tell.", min=0)
@@ -36,8 +41,11 @@ def inspect(
 ) -> None:
     """Inspect a model: what a quantity would be without each node, label, edge and feature. Nothing is removed."""
     from unweave.experiments.neighbourhood import plot_inspection
+    from unweave.inspection.scores import KINDS
 
     drawable(plot)
+    if rehearse is not None and rehearse not in KINDS:
+        raise RequestError(f"--rehearse must be one of {', '.join(KINDS)}, got {rehearse!r}")
     opened = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("inspecting"):
         found = opened.inspect(of, hops=hops)
@@ -48,11 +56,18 @@ def inspect(
     if confirm:
         with progress_bar("confirming"):
             proof = found.confirm(confirm, method=by, recipe=opened.training.recipe)
+    tried = None
+    if rehearse is not None:
+        with progress_bar("rehearsing"):
+            tried = found.rehearse(rehearse)
     if json:
-        print_json(told | ({} if proof is None else {"confirmed": proof.to_dict()}))
+        more = {"confirmed": proof, "rehearsed": tried}
+        print_json(told | {key: value.to_dict() for key, value in more.items() if value is not None})
         return
     say(table)
     if proof is not None:
         say(str(proof))
+    if tried is not None:
+        say(f"{'Rehearsed':<12}{tried}")
     if plot:
         say(f"{'Written':<10}{plot}")

@@ -25,6 +25,7 @@ from unweave.experiments.paper.experiment import PUBLISHED_SCALES
 from unweave.experiments.poison import stage
 from unweave.experiments.trial import MakeData, MakeModel, data_maker, model_for, model_maker, name_of
 from unweave.graph.removal import remove
+from unweave.inspection.inspect import inspect
 from unweave.methods.registry import make
 from unweave.models import MODELS
 from unweave.models.structure import by_messages
@@ -63,8 +64,10 @@ class Bench:
         config: What was asked.
         environment: Versions and device.
         machine: Bandwidth in bytes a second and floating-point operations a second, as measured.
-        once: What is done once: ratios of times, and passes. ``prepare_of_training``; for a forgettable model, whose
-            training includes the polish, also ``polish_of_adam`` and ``prepare_of_adam``, against its epochs alone.
+        once: What is done once: ratios of times, and passes. ``prepare_of_training``; ``inspect_of_training``, all
+            nodes and edges scored for the validation loss, where there are validation nodes; for a forgettable model,
+            whose training includes the polish, also ``polish_of_adam`` and ``prepare_of_adam``, against its epochs
+            alone.
         rows: One dictionary a method; where one fails, the time it takes to fail, and why.
     """
 
@@ -221,7 +224,8 @@ class _Rounds:
     def __init__(self, stand: _Stage, methods: list[str]) -> None:
         self.stand = stand
         self.methods = methods
-        self.seconds: dict[str, list[float]] = {name: [] for name in (*methods, "prepare")}
+        self.seconds: dict[str, list[float]] = {name: [] for name in (*methods, "prepare", "inspect")}
+        self.inspect_passes = 0.0
         self.peaks: dict[str, float] = {}
         self.results: dict[str, Unlearned] = {}
         self.failures: dict[str, str] = {}
@@ -244,6 +248,22 @@ class _Rounds:
         start = self.stand.meter.now()
         _prepare(self.stand.run)
         self._note("prepare", self.stand.meter.now() - start, warm=warm)
+        self._inspect(warm=warm)
+
+    def _inspect(self, *, warm: bool) -> None:
+        """Score all nodes and edges; no more rounds than patience allows, and none where that cannot be done."""
+        run, start = self.stand.run, self.stand.meter.now()
+        if sum(self.seconds["inspect"]) > PATIENCE or "inspect" in self.failures:
+            return
+        try:
+            found = inspect(run.model, run.data, weight_decay=run.recipe.weight_decay, prepared=self.stand.ready)
+            for kind in ("nodes", "edges"):
+                found.scores(kind)
+            self.inspect_passes = found.passes
+        except UnweaveError as error:
+            self.failures["inspect"] = str(error)
+            return
+        self._note("inspect", self.stand.meter.now() - start, warm=warm)
 
     def _note(self, name: str, seconds: float, *, warm: bool) -> None:
         if not warm:
@@ -263,6 +283,9 @@ class _Rounds:
             "training_passes": 2 * run.recipe.epochs + polish,
             "stationarity": self.stand.ready.stationarity,
         }
+        if self.seconds["inspect"]:
+            found["inspect_of_training"] = self.against("inspect", "retrain")
+            found["inspect_passes"] = self.inspect_passes
         if ADAM in self.results:
             whole, adam = self.seconds["retrain"], self.seconds[ADAM]
             found["prepare_of_adam"] = self.against("prepare", ADAM)

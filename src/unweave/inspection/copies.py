@@ -59,14 +59,15 @@ class Copies:
         width: float = self._data.x[0].numel() + float(degree.mean())
         return found.clamp(max=self._size).mul(width)
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The outputs that may change: of which removal, of which node, and what they become at each parameters."""
+    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
+        """The outputs that may change: of which removal and node, what they become at each parameters; no rest."""
         with torch.no_grad():
             roots = self._region(removals)
             keys, heard, sent, ids = self._neighbourhoods(removals, roots)
             part = self._part(removals, keys, heard, sent, ids)
             place, _ = places(keys, roots)
-            return roots // self._size, roots % self._size, [each(part)[place] for each in self._outputs]
+            found = [each(part)[place] for each in self._outputs]
+            return roots // self._size, roots % self._size, found, self._data.x.new_zeros(removals.count).double()
 
     def _region(self, removals: Removals) -> Tensor:
         """Whose output may change, as :func:`unweave.graph.region.influenced_region` has it for one removal."""

@@ -41,10 +41,12 @@ class Form(ABC):
     Attributes:
         matrix: What messages are propagated by: ``"normalised"`` for D^-½ (A + I) D^-½, ``"mean"`` for D⁻¹ A.
         steps: Steps of propagation.
+        gain: How far an output moves, at most, as what is heard last moves by 1.
     """
 
     matrix: Literal["normalised", "mean"]
     steps: int
+    gain: float = 1.0
 
     def __init__(self, weights: Weights, unit: bool) -> None:
         self._weights, self._unit = weights, unit
@@ -99,6 +101,7 @@ class _Wide(Form):
     def __init__(self, weights: Weights, model: SIGN) -> None:
         super().__init__(weights, model.unit)
         self.steps, self._activation = len(model.distances) - 1, model.activation
+        self.gain = float(weights["last.weight"].abs().sum(dim=-1).max())  # activations are about 1 at their steepest
 
     def enter(self, x: Tensor) -> State:
         x = self._entering(x)

@@ -10,7 +10,7 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import checked_objective, prepare_objective
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DataError, MethodError, ModelError
-from unweave.inspection.direction import TOLERANCE, Direction, find_direction
+from unweave.inspection.direction import TOLERANCE, find_direction
 from unweave.inspection.quantity import AnyQuantity, quantity_of
 from unweave.inspection.scores import Scores
 from unweave.inspection.subject import Subject
@@ -77,13 +77,14 @@ def open_scores(
                 "does the quantity not depend on the model?"
             )
         direction = find_direction(objective, theta, slope, prepared.to(theta.device))
-    subject = Subject(objective, theta, quantity, direction, prepared, reach, float(memory_mib))
-    return Scores(subject, float(value.detach()), _doubts(prepared, direction), decay)
+    width = seen[0][0].numel()
+    subject = Subject(objective, theta, quantity, direction, prepared, reach, float(memory_mib), width)
+    return Scores(subject, float(value.detach()), _doubts(subject), decay)
 
 
-def _doubts(prepared: Prepared, direction: Direction) -> list[str]:
+def _doubts(subject: Subject) -> list[str]:
     """Why scores may not be trusted."""
-    found = []
+    found, prepared, direction = [], subject.prepared, subject.direction
     if not prepared.at_minimum:
         found.append(
             "the model was not trained to a minimum: what retraining does is then partly luck, and scores tell what "
@@ -99,4 +100,9 @@ def _doubts(prepared: Prepared, direction: Direction) -> list[str]:
     if direction.report.relative_residual > 10 * TOLERANCE:
         left = direction.report.relative_residual
         found.append(f"the system behind the scores was solved only to a relative residual of {left:.2g}")
+    if subject.leverage_mib > subject.memory_mib:
+        found.append(
+            "scores are of one linear step, and the largest may go too far: to know how training nodes answer takes "
+            f"{subject.leverage_mib:,.0f} MiB; give memory_mib={int(subject.leverage_mib) + 1}"
+        )
     return found

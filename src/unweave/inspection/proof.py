@@ -68,8 +68,8 @@ class Confirmation:
         if not off:
             return None
         return (
-            f"{off} of {len(self.each)} predictions are off by more than half of what happened: the largest scores go "
-            "beyond what one linear step tells. Believe what was confirmed"
+            f"{off} of {len(self.each)} predictions are off by more than half of what happened. The largest scores are "
+            "the least sure: believe what was confirmed"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,6 +122,11 @@ class Rehearsed:
             f"of {len(self.removals)} removals that were carried out the scores told the order only to a Spearman "
             f"correlation of {self.spearman:.2f}: do not trust those of {self.kind} without confirming them"
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON document."""
+        facts = {name: getattr(self, name) for name in ("kind", "spearman", "spread", "floor", "warning")}
+        return {**facts, "removals": [vars(one) for one in self.removals]}
 
     def __str__(self) -> str:
         said = f"{len(self.removals)} {self.kind} were forgotten: Spearman {self.spearman:.2f}"

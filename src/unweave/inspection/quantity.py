@@ -4,6 +4,7 @@ The ready-made ones are sums over nodes, q = Σ_v c_v ρ_v(outputs of v), so tha
 changes an output. Labels of test nodes are never read.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,8 @@ class Quantity:
         function: Of all outputs and the graph, for one of the user's.
         node: The node that it is about, where it is about one.
         worse: Whether more of it is worse, as of a loss.
+        least: What it cannot be below, where that is known.
+        most: What it cannot be above.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Quantity:
     function: Function | None = None
     node: int | None = None
     worse: bool = True
+    least: float = -math.inf
+    most: float = math.inf
 
     def value(self, outputs: Tensor, data: Data, without: Tensor | None = None) -> Tensor:
         """The quantity, from the outputs of all nodes; without the part of some of them where these are given."""
@@ -105,9 +110,8 @@ def quantity_of(of: AnyQuantity, data: Data, loss: Loss, outputs: Tensor) -> Qua
         what, _, which = of.partition(":")
         if of == "validation":
             held = _held(data, loss)
-            return Quantity(
-                of, f"mean loss of {int(held.sum()):,} validation nodes", loss.unit, *_mean(held, data, loss)
-            )
+            title, least = f"mean loss of {int(held.sum()):,} validation nodes", _least(loss)
+            return Quantity(of, title, loss.unit, *_mean(held, data, loss), least=least)
         if what in ("node", "class") and which.isdecimal():
             return (_node if what == "node" else _class)(int(which), of, data, loss, outputs)
     elif callable(of):
@@ -118,6 +122,13 @@ def quantity_of(of: AnyQuantity, data: Data, loss: Loss, outputs: Tensor) -> Qua
             value = found.value(slope, data)
         if not value.requires_grad:
             raise ModelError(f"{name}(outputs, data) does not depend on the outputs, or not by torch operations")
+        with torch.no_grad():
+            once, twice = float(value.detach()), float(found.value(outputs.detach(), data))
+        if not abs(once - twice) <= 1e-6 * max(abs(once), 1e-6):  # nor where one is undefined
+            raise ModelError(
+                f"{name}(outputs, data) of the same outputs was {once:.6g} and then {twice:.6g}: a quantity must not "
+                "be random, nor undefined"
+            )
         return found
     raise RequestError(
         f"of must be 'validation', 'node:17', 'class:3', an unweave.inspection.Gap or a function (outputs, data) → a "
@@ -139,6 +150,11 @@ def _held(data: Data, loss: Loss) -> Tensor:
     return found
 
 
+def _least(loss: Loss) -> float:
+    """What a mean of losses cannot be below; of a loss of the user's nobody knows."""
+    return 0.0 if loss.classes else -math.inf
+
+
 def _mean(nodes: Tensor, data: Data, loss: Loss) -> tuple[Tensor, Rows]:
     """The mean loss of some nodes."""
     return nodes.double() / int(nodes.sum()), lambda outputs, ids: loss(outputs, data.y[ids])
@@ -153,7 +169,7 @@ def _class(number: int, name: str, data: Data, loss: Loss, outputs: Tensor) -> Q
     if not bool(held.any()):
         raise RequestError(f"of={name!r}: no validation node has this class, so there is nothing to measure it by")
     title = f"mean loss of {int(held.sum()):,} validation nodes of class {number}"
-    return Quantity(name, title, loss.unit, *_mean(held, data, loss))
+    return Quantity(name, title, loss.unit, *_mean(held, data, loss), least=_least(loss))
 
 
 def _node(node: int, name: str, data: Data, loss: Loss, outputs: Tensor) -> Quantity:
@@ -166,7 +182,9 @@ def _node(node: int, name: str, data: Data, loss: Loss, outputs: Tensor) -> Quan
     if loss.classes:
         first, second = flat.topk(2).indices.tolist()
         title = f"margin of node {node}: class {first}, which it is given, over class {second}"
-        return replace(found, title=title, unit="nats", rows=lambda z, ids: z[:, first] - z[:, second])
+        widest = float((outputs[:, first] - outputs[:, second]).detach().abs().max())
+        known = replace(found, title=title, unit="nats", least=-widest, most=widest)
+        return replace(known, rows=lambda z, ids: z[:, first] - z[:, second])
     if flat.numel() == 1:
         return replace(found, title=f"output of node {node}", rows=lambda z, ids: z.reshape(-1))
     raise RequestError(
@@ -201,4 +219,6 @@ def _gap(gap: Gap, data: Data, loss: Loss, outputs: Tensor) -> Quantity:
             f"each group of a Gap needs a node to measure it by, and they have {counts[0]} and {counts[1]}"
         )
     weights = masks[0].double() / counts[0] - masks[1].double() / counts[1]
-    return Quantity("gap", f"gap in {what} between {counts[0]:,} and {counts[1]:,} nodes", unit, weights, rows)
+    most = math.inf if gap.of == "loss" else 1.0
+    title = f"gap in {what} between {counts[0]:,} and {counts[1]:,} nodes"
+    return Quantity("gap", title, unit, weights, rows, least=-most, most=most)

@@ -8,8 +8,13 @@ graph as it is, which all removals share. Nothing is linearised, and the work is
 
 with a = b = d^-½ where messages are normalised by degrees, each node its own neighbour, and a = 1/n, b = 1 for the mean
 over n neighbours.
+
+Most of what the last step reaches hardly changes. Where the slopes of the scores by all outputs are given, a sender
+that moves no output by more than ``QUIET`` is not spread: what it does is its product with the slopes that its
+receivers have together.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -24,6 +29,9 @@ from unweave.inspection.removals import Removals, index_of
 
 __all__ = ["Ripples"]
 
+QUIET = 0.005
+"""By how much, in units of the outputs, a sender may move one for its slope to be as good."""
+
 
 class Ripples:
     """Outputs after removals, of a model that is steps of propagation.
@@ -31,12 +39,13 @@ class Ripples:
     Args:
         data: The graph.
         form: The model at some parameters.
+        slopes: Of what is scored, by the outputs of all nodes at each parameters; without them nothing is left out.
 
     Attributes:
         whole: Outputs on the graph as it is, at each parameters.
     """
 
-    def __init__(self, data: Data, form: Form) -> None:
+    def __init__(self, data: Data, form: Form, slopes: Sequence[Tensor] | None = None) -> None:
         self._data, self._form = data, form
         self._edges, self._index, self._size = stored_edges(data), index_of(data), int(data.num_nodes)
         self._x = data.x.double()
@@ -48,6 +57,7 @@ class Ripples:
         self._counted = counted
         self._widest = 1
         self._remember()
+        self._slopes = None if slopes is None else self._told(slopes)
 
     def _scales(self, degree: Tensor) -> tuple[Tensor, Tensor]:
         """a and b of some degrees."""
@@ -74,6 +84,20 @@ class Ripples:
             self._widest = max(self._widest, sent.size(-1))
         self.whole = tuple(self._form.leave(self._states[-1]))
 
+    def _told(self, slopes: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Slopes by what each row hears last, their sum over receivers, and how far a sender moves outputs at most."""
+        source, target = self._edges
+        step, (a, _) = self._form.steps - 1, self._scales(self._degree)
+        with torch.enable_grad():
+            heard = self._heard[step].detach().requires_grad_()
+            state = self._form.after(step, heard * a[:, None], lambda: self._states[step])
+            (own,) = torch.autograd.grad(self._form.leave(state), heard, torch.stack(list(slopes)))
+        back = torch.zeros_like(own)
+        for one, total in zip(own, back, strict=True):
+            total.index_add_(0, source, one[target] * self._values[:, None])
+        reach = torch.zeros_like(self._degree).scatter_reduce_(0, source, self._values.abs() * a[target], "amax")
+        return own, back, reach * self._form.gain
+
     def sizes(self, removals: Removals) -> Tensor:
         """About how many numbers each removal takes, at most."""
         far = torch.ones(self._size, dtype=torch.float64, device=self._x.device)
@@ -86,8 +110,11 @@ class Ripples:
             found.index_add_(0, removals.edges[0], far[end[removals.edges[1]]])
         return found * self._widest * 4
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The outputs that may change: of which removal, of which node, and what they become at each parameters."""
+    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
+        """The outputs that change: of which removal, of which node, what they become at each parameters; and the rest.
+
+        The rest is what each removal does to the scores by outputs that hardly change.
+        """
         size, gone = self._size, removals.edges
         ends = ends_of(gone, self._edges, size)
         # Rows whose degree is another.
@@ -97,9 +124,10 @@ class Ripples:
         blank = removals.blank[0] * size + removals.blank[1]
         keys = joined(blank)
         rows: State = self._form.enter(self._x.new_zeros(keys.numel(), self._x.size(1)))
+        rest = self._degree.new_zeros(removals.count)
         for step in range(self._form.steps):
-            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends)
-        return keys // size, keys % size, list(self._form.leave(rows))
+            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends, rest)
+        return keys // size, keys % size, list(self._form.leave(rows)), rest
 
     def _scaled(self, keys: Tensor, moved: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
         """a' and b' of some rows of removals."""
@@ -108,7 +136,15 @@ class Ripples:
         return self._scales(torch.where(there, degree[place], own) if moved.numel() else own)
 
     def _step(
-        self, step: int, removals: Removals, keys: Tensor, rows: State, moved: Tensor, degree: Tensor, ends: Tensor
+        self,
+        step: int,
+        removals: Removals,
+        keys: Tensor,
+        rows: State,
+        moved: Tensor,
+        degree: Tensor,
+        ends: Tensor,
+        rest: Tensor,
     ) -> tuple[Tensor, State]:
         size, stored, gone = self._size, self._edges.size(1), removals.edges
         # Who sends something else: rows that changed, and those whose b did.
@@ -116,21 +152,36 @@ class Ripples:
         state = self._rows(step, senders, keys, rows)
         _, b = self._scaled(senders, moved, degree)
         other = self._form.message(step, state) * b[:, None] - self._sent[step].index_select(1, senders % size)
-        which, ids, receivers = spread(senders, size, self._index.out)
-        kept = kept_edges((senders // size)[which], ids, gone, stored)
+        loud, heeded = senders, other
+        if self._slopes is not None and step == self._form.steps - 1:
+            much = other.abs().amax(dim=(0, 2)) * self._slopes[2][senders % size] > QUIET
+            self._hush(senders[~much], other[:, ~much], gone, ends, rest)
+            loud, heeded = senders[much], other[:, much]
+        which, ids, receivers = spread(loud, size, self._index.out)
+        kept = kept_edges((loud // size)[which], ids, gone, stored)
         which, ids, receivers = which[kept], ids[kept], receivers[kept]
         found = joined(senders, moved, receivers)
         heard = self._heard[step].index_select(1, found % size)
         weight = self._values[ids][:, None]
         lost = self._sent[step].index_select(1, self._edges[0][gone[1]]) * self._values[gone[1]][:, None]
         at, from_gone, own = (places(found, some)[0] for some in (receivers, ends[1], senders))
-        for total, change, less in zip(heard, other, lost, strict=True):
-            total.index_add_(0, at, change.index_select(0, which) * weight)
+        for total, change, sent, less in zip(heard, other, heeded, lost, strict=True):
+            total.index_add_(0, at, sent.index_select(0, which) * weight)
             total.index_add_(0, from_gone, -less)
             if self._loops:
                 total.index_add_(0, own, change)
         a, _ = self._scaled(found, moved, degree)
         return found, self._form.after(step, heard * a[:, None], lambda: self._rows(step, found, keys, rows))
+
+    def _hush(self, senders: Tensor, other: Tensor, gone: Tensor, ends: Tensor, rest: Tensor) -> None:
+        """Add to the rest what senders do that are not spread, but for the edges that are gone."""
+        assert self._slopes is not None
+        own, back, _ = self._slopes
+        rest.index_add_(0, senders // self._size, (back[:, senders % self._size] * other).sum(dim=(0, 2)))
+        place, there = places(senders, ends[0])
+        edges = gone[:, there]
+        slope = own.index_select(1, self._edges[1][edges[1]]) * self._values[edges[1]][:, None]
+        rest.index_add_(0, edges[0], -(slope * other.index_select(1, place[there])).sum(dim=(0, 2)))
 
     def _rows(self, step: int, wanted: Tensor, keys: Tensor, rows: State) -> State:
         """The states of some rows before a step: as they became where they changed, else as they are."""

@@ -28,6 +28,8 @@ Order = Literal["size", "lowers", "raises"]
 TOLD: tuple[Kind, ...] = ("nodes", "labels", "edges", "features")
 """What is told where nothing else is asked: a node's row is most of what the node is."""
 
+IMPOSSIBLE = "  (more than is possible: do not believe the size)"
+
 NAMES = {"nodes": "node", "labels": "label of node", "edges": "edge", "features": "feature", "rows": "features of node"}
 
 
@@ -39,11 +41,14 @@ class Scored:
         kind: What it is.
         item: A node, a pair of nodes or a column.
         effect: The predicted change of the quantity if it were forgotten and the model retrained.
+        possible: Whether the quantity could become what is predicted: no loss is below 0, no difference of
+            probabilities beyond 1, and a margin as large as no node has is not believed.
     """
 
     kind: Kind
     item: int | tuple[int, int]
     effect: float
+    possible: bool = True
 
     @property
     def name(self) -> str:
@@ -53,7 +58,11 @@ class Scored:
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON document."""
-        return {"kind": self.kind, "item": self.item, "effect": self.effect}
+        return {"kind": self.kind, "item": self.item, "effect": self.effect, "possible": self.possible}
+
+
+def _row(one: Scored) -> str:
+    return f"{one.effect:>+11.4g}  {one.name}{'' if one.possible else IMPOSSIBLE}"
 
 
 class Scores:
@@ -147,8 +156,12 @@ class Scores:
         effect = float(self.scores(kind)[number])
         if kind == "edges":
             a, b = self.edge_index[:, number].tolist()
-            return Scored(kind, (a, b), effect)
-        return Scored(kind, number, effect)
+            return Scored(kind, (a, b), effect, self._possible(effect))
+        return Scored(kind, number, effect, self._possible(effect))
+
+    def _possible(self, effect: float) -> bool:
+        """Whether the quantity may be what it would be; it predicted."""
+        return self.subject.quantity.least <= self.value + effect <= self.subject.quantity.most
 
     def top(self, kind: Kind, k: int = 10, *, order: Order = "size") -> list[Scored]:
         """The items of a kind with the largest scores.
@@ -170,7 +183,8 @@ class Scores:
 
     def _without(self, columns: list[Scored], order: Order) -> list[Scored]:
         """Columns with the effect of being without them, two evaluations each, in place of the slope."""
-        found = [replace(one, effect=self.group(one)) for one in columns]
+        known = [(one, self.group(one)) for one in columns]
+        found = [replace(one, effect=effect, possible=self._possible(effect)) for one, effect in known]
         if order == "size":
             return sorted(found, key=lambda one: -abs(one.effect))
         sign = -1 if order == "lowers" else 1
@@ -233,7 +247,7 @@ class Scores:
         lines = [("Quantity", self.title), ("Now", f"{self.value:.5g}{unit}"), ("If gone", "the quantity changes by")]
         for kind in kinds:
             found = self.top(kind, k)
-            rows = [f"{one.effect:>+11.4g}  {one.name}" for one in found] or [f"{'none':>11}"]
+            rows = [_row(one) for one in found] or [f"{'none':>11}"]
             lines += [(kind if i == 0 else "", row) for i, row in enumerate(rows)]
         report = self.subject.direction.report
         solved = f"by the {self.subject.direction.curvature}, to a relative residual of {report.relative_residual:.2g}"

@@ -1,20 +1,22 @@
 """The effect of removals on a quantity, from the outputs that they change.
 
-For removal i, with G_i the graph without it and v_i = ∇L(θ; G) − ∇L_i(θ; G_i),
+For removal i, with G_i the graph without it,
 
-    effect_i = [q(θ; G_i) − q(θ; G)] + ⟨s, v_i⟩,     s = H⁻¹∇q
+    effect_i = [q(θ; G_i) − q(θ; G)] + Σ_u ⟨s_u, Jᵀr − J'ᵀr''⟩,     s = H⁻¹∇q
 
-The first part is what happens at once, as messages stop flowing; the second what training without it does. Of v_i only
-its product with s is wanted, a derivative along one direction: Σ_v ℓ_v is compared at θ ± h s, on G and on G_i, and
-nothing of the size of θ is made for any removal. Only nodes whose output changes count, and there is no other
-approximation in v_i: it is that of the graph without the item, however far its absence is felt.
+The first part is what happens at once, as messages stop flowing; the second what training without it does. J and r are
+the Jacobian of the output of training node u and the slope of its loss; J' and r'' those on G_i, r'' at the output that
+u has once the model has moved (:mod:`unweave.inspection.leverage`), and zero where u is no longer trained on. s_u is
+the same as s with the curvature of all but u: J s_u = J s + K W J s. Of J only J s is wanted, a derivative along one
+direction: outputs are compared at θ ± h s, on G and on G_i, and nothing of the size of θ is made for any removal. Only
+nodes whose output changes count.
 
 Where training did not end at a minimum, the slope there goes with the training nodes as in ``gif``.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,11 +24,16 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave._core.memory import MIB
+from unweave.inspection.leverage import bends, settled
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals
-from unweave.objective.losses import Loss
+from unweave.objective.losses import Loss, with_slope
 
 __all__ = ["Engine", "Scorer"]
+
+
+NEAR = 0.02
+"""How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
 
 
 class Engine(Protocol):
@@ -42,9 +49,20 @@ class Engine(Protocol):
         """About how many numbers each removal takes, at most."""
         ...
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, Sequence[Tensor]]:
-        """Removal, node and outputs at each parameters, of all that may change."""
+    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, Sequence[Tensor], Tensor]:
+        """Removal, node and outputs at each parameters, of all that may change; and what each removal does besides."""
         ...
+
+
+class _Trained(NamedTuple):
+    """What is known of the training nodes: z, r, J s, K W J s, K and its trace."""
+
+    outputs: Tensor
+    slope: Tensor
+    along: Tensor
+    freed: Tensor
+    blocks: Tensor
+    reach: Tensor
 
 
 class Scorer:
@@ -56,6 +74,7 @@ class Scorer:
         quantity: q.
         whole: The outputs of all nodes, at θ + h s and at θ − h s.
         engine: Makes what finds the outputs after removals, when these are asked for.
+        leverage: Finds K of every training node, when scores are asked for.
         h: The length along s at which outputs are compared.
         along: Weight decay along s: the derivative of ½ Σ_k w_k θ_k² along it.
         slope: ⟨s, ∇L(θ)⟩, zero where training ended at a minimum.
@@ -71,6 +90,7 @@ class Scorer:
         quantity: Quantity,
         whole: Sequence[Tensor],
         engine: Callable[[], Engine],
+        leverage: Callable[[], Tensor],
         *,
         h: float,
         along: float,
@@ -80,17 +100,16 @@ class Scorer:
         meter: Meter,
     ) -> None:
         self._data, self._loss, self._quantity, self._whole, self._make = data, loss, quantity, whole, engine
+        self._leverage = leverage
         self._h, self._along, self._slope, self._mass = h, along, slope, mass
         self._most, self._meter = memory_mib * MIB / 8, meter
         self._size = int(data.num_nodes)
         every = torch.arange(self._size, device=data.x.device)
-        train = data.train_mask
-        self.pulls = torch.zeros(self._size, dtype=torch.float64, device=every.device)
-        self.pulls[train] = self._pulled([z[train] for z in whole], every[train])
         self._before = self._parts(whole, every)
-        weights = torch.zeros_like(self.pulls)
-        weights[train] = self._masses(every[train])
-        self._masses_of = weights
+        train = data.train_mask
+        self._masses_of = torch.zeros(self._size, dtype=torch.float64, device=every.device)
+        self._masses_of[train] = self._masses(every[train])
+        self._place = train.cumsum(0) - 1  # of a training node among them
 
     def _masses(self, nodes: Tensor) -> Tensor:
         """What each training node adds to the mass."""
@@ -101,11 +120,41 @@ class Scorer:
         masses = torch.tensor([self._loss.mass(kind.reshape(1)) for kind in kinds], dtype=torch.float64)
         return masses.to(nodes.device)[place]
 
+    def _middle(self, outputs: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Outputs at θ, and how they move along s, the latter flat."""
+        after, before = (z.double() for z in outputs)
+        return (after + before) / 2, _flat(after - before) / (2 * self._h)
+
+    @cached_property
+    def _trained(self) -> "_Trained":
+        """What is known of the training nodes."""
+        mask, loss = self._data.train_mask, self._loss
+        outputs, along = self._middle([z[mask] for z in self._whole])
+        labels, blocks = self._data.y[mask], self._leverage()
+        slope = _flat(with_slope(loss, outputs, labels)[1])
+        freed = (blocks @ (bends(loss, outputs, labels) @ along[:, :, None]))[:, :, 0]
+        return _Trained(outputs, slope, along, freed, blocks, blocks.diagonal(dim1=1, dim2=2).sum(dim=1))
+
+    @cached_property
+    def pulls(self) -> Tensor:
+        """⟨s_u, Jᵀr⟩ of each node, zero for those that were not trained on."""
+        known = self._trained
+        found = torch.zeros(self._size, dtype=torch.float64, device=self._place.device)
+        found[self._data.train_mask] = ((known.along + known.freed) * known.slope).sum(dim=1)
+        return found
+
     def _pulled(self, outputs: Sequence[Tensor], nodes: Tensor) -> Tensor:
-        """⟨s, ∇ℓ_v⟩ of some training nodes."""
-        labels = self._data.y[nodes]
-        after, before = (self._loss(z.double(), labels) for z in outputs)
-        return (after - before) / (2 * self._h)
+        """⟨s_u, J'ᵀr''⟩ of some training nodes, from their outputs without something."""
+        known, place = self._trained, self._place[nodes]
+        after, along = self._middle(outputs)
+        labels, slope = self._data.y[nodes], known.slope[place]
+        new = _flat(with_slope(self._loss, after, labels)[1])
+        found = (along * new + known.freed[place] * slope).sum(dim=1)  # to first order K is of no account
+        far = (known.reach[place] * (new - slope).norm(dim=1) > NEAR).nonzero().flatten()
+        there = place[far]
+        last = settled(self._loss, after[far], labels[far], known.outputs[there], slope[far], known.blocks[there])
+        found[far] = ((along[far] + known.freed[there]) * last).sum(dim=1)
+        return found
 
     def _parts(self, outputs: Sequence[Tensor], nodes: Tensor) -> Tensor:
         """What some nodes add to the quantity; of a function of the user's, by its slope in their outputs."""
@@ -113,7 +162,7 @@ class Scorer:
         quantity = self._quantity
         if quantity.function is not None:
             slope = self._slopes[nodes]
-            return ((after + before) / 2 * slope).flatten(1).sum(dim=1)
+            return _flat((after + before) / 2 * slope).sum(dim=1)
         assert quantity.weights is not None
         assert quantity.rows is not None
         found = torch.zeros(nodes.numel(), dtype=torch.float64, device=nodes.device)
@@ -136,9 +185,18 @@ class Scorer:
             (slope,) = torch.autograd.grad(self._quantity.value(middle, self._data), middle)
         return slope
 
+    def slopes(self) -> tuple[Tensor, ...]:
+        """How scores begin to change with the outputs of all nodes, at θ + h s and at θ − h s."""
+        mask, every = self._data.train_mask, torch.arange(self._size, device=self._place.device)
+        leaves = [z.double().detach().requires_grad_() for z in self._whole]
+        with torch.enable_grad():
+            after, before = (self._loss(z[mask], self._data.y[mask]).sum() for z in leaves)
+            total = self._parts(leaves, every).sum() - (after - before) / (2 * self._h)
+            return torch.autograd.grad(total, leaves)
+
     def score(self, removals: Removals) -> Tensor:
         """The predicted change of the quantity by each removal."""
-        found = torch.zeros(removals.count, dtype=torch.float64, device=self.pulls.device)
+        found = torch.zeros(removals.count, dtype=torch.float64, device=self._place.device)
         own = removals.labels[:, self._data.train_mask[removals.labels[1]]]
         if own.numel():
             mass = self._masses_of[own[1]]
@@ -153,9 +211,8 @@ class Scorer:
     def _felt(self, removals: Removals) -> Tensor:
         """What removals do by the outputs that they change, of nodes that stay."""
         with torch.no_grad():
-            which, nodes, outputs = self._engine.changed(removals)
+            which, nodes, outputs, found = self._engine.changed(removals)
             self._meter.passes += len(outputs) * nodes.numel() / self._size
-            found = torch.zeros(removals.count, dtype=torch.float64, device=self.pulls.device)
             keys = which * self._size + nodes
             stays, trained = (
                 ~torch.isin(keys, some[0] * self._size + some[1]) for some in (removals.nodes, removals.labels)
@@ -176,7 +233,7 @@ class Scorer:
             gone: Deleted nodes.
             unlabelled: Nodes whose label is no longer used.
         """
-        every = torch.arange(self._size, device=self.pulls.device)
+        every = torch.arange(self._size, device=self._place.device)
         lost = unlabelled[self._data.train_mask[unlabelled]]
         mass = float(self._masses_of[lost].sum())
         stays = every[left.train_mask]
@@ -186,3 +243,8 @@ class Scorer:
         kept[gone] = False
         here = every[kept]
         return found + float((self._parts([z[here] for z in outputs], here) - self._before[here]).sum())
+
+
+def _flat(outputs: Tensor) -> Tensor:
+    """One row a node, whatever the shape of an output."""
+    return outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core.memory import MIB
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
@@ -16,6 +17,7 @@ from unweave.graph.removal import remove
 from unweave.inspection.copies import Copies
 from unweave.inspection.direction import Direction
 from unweave.inspection.forms import form_of
+from unweave.inspection.leverage import find_leverage
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals, edges_apart, node_removals
 from unweave.inspection.ripples import Ripples
@@ -44,6 +46,7 @@ class Subject:
         prepared: What is known of the curvature.
         reach: How far the model passes messages.
         memory_mib: MiB that a chunk of removals may take.
+        width: Outputs of a node.
     """
 
     objective: Objective
@@ -53,6 +56,7 @@ class Subject:
     prepared: Prepared
     reach: Reach
     memory_mib: float
+    width: int
 
     @cached_property
     def h(self) -> float:
@@ -114,6 +118,7 @@ class Subject:
             self.quantity,
             self.outputs(self.data),
             lambda: self.engine,
+            lambda: self.leverage,
             h=self.h,
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
@@ -121,6 +126,20 @@ class Subject:
             memory_mib=self.memory_mib,
             meter=objective.meter,
         )
+
+    @property
+    def leverage_mib(self) -> float:
+        """MiB that what is known of how training nodes move takes."""
+        return self.objective.nodes.numel() * self.width**2 * 8 / MIB
+
+    @cached_property
+    def leverage(self) -> Tensor:
+        """How freely every training node moves its own output; as if not at all where that takes too much memory."""
+        if self.leverage_mib > self.memory_mib:
+            none = torch.zeros(1, 1, 1, dtype=torch.float64, device=self.theta.device)
+            return none.expand(self.objective.nodes.numel(), self.width, self.width)
+        with torch.enable_grad():
+            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
 
     @cached_property
     def engine(self) -> Engine:
@@ -131,7 +150,7 @@ class Subject:
             weights = [{name: p.detach() for name, p in model.named_parameters()} for model in self._beside]
             form = form_of(self._beside[0], data, weights)
             if form is not None:
-                return Ripples(data, form)
+                return Ripples(data, form, self.scorer.slopes())
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
@@ -155,7 +174,7 @@ class Subject:
         for removals, requests in asked:
             if not requests:
                 continue
-            which, at, rows = engine.changed(removals)
+            which, at, rows, _ = engine.changed(removals)
             for number, request in enumerate(requests):
                 wanted = self.outputs(remove(data, request).data)[0]
                 found, mine = engine.whole[0].clone(), which == number

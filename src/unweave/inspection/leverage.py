@@ -1,0 +1,180 @@
+"""How much each training node holds its own output where it is: what a linear step does not know of a removal.
+
+A removal that takes away what a training node u was predicted by changes its output from z to z', and its slope
+∂ℓ/∂z from r to r(z'). One linear step counts r(z') in full. The model that is trained without the item does not: as
+soon as it moves, u's loss falls, and more so the more freely u moves its own output. With J the Jacobian of u's
+output and H₋ the curvature without u, the new minimum has
+
+    z'' = z' + K (r − r(z'')),     K = J H₋⁻¹ Jᵀ
+
+so r(z'') is what pulls, and what pulls is felt through H₋, not H. Both follow from K, one block of outputs × outputs a
+node; nodes are taken each by itself. With H = Jᵀ W J + … and S = W^½ J H⁻¹ Jᵀ W^½, K = J H⁻¹ Jᵀ (I − W J H⁻¹ Jᵀ)⁻¹.
+
+J H⁻¹ Jᵀ is the covariance of J x where x = H⁻¹ g and g has the covariance H: a few such x serve all nodes. With
+g = Jᵀ W^½ ε + M^½ ε' they also give 1 − S, the covariance of ε − W^½ J x, which is always positive.
+"""
+
+import torch
+from torch import Tensor
+
+from unweave._core.tuning import TUNING
+from unweave.curvature.prepared import Prepared
+from unweave.curvature.products import GaussNewton
+from unweave.curvature.solvers import conjugate_gradients
+from unweave.objective.losses import Loss, with_slope
+from unweave.objective.objective import Objective
+
+__all__ = ["bends", "find_leverage", "settled"]
+
+SMALL = 1e-9
+"""Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
+
+ROWS = 1 << 15
+"""Rows whose blocks are worked on side by side."""
+
+EXACT, TURNS, HALVINGS = 1e-3, 30, 12
+"""Of the equation for z'': the share of its way to which it is solved, Newton steps, and how often one is halved."""
+
+
+def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """∇²ℓ of some nodes by their outputs, ``[rows, outputs, outputs]``; outputs are ``[rows, …]``."""
+    flat = outputs.reshape(outputs.size(0), -1)
+    if loss.plain:
+        shares = torch.softmax(flat, dim=-1)
+        return torch.diag_embed(shares) - shares[:, :, None] * shares[:, None, :]
+    leaf = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(loss(leaf, targets).sum(), leaf, create_graph=True)
+        slope = slope.reshape(flat.shape)
+        if not slope.requires_grad:  # the loss is linear in the outputs
+            return flat.new_zeros(*flat.shape, flat.size(1))
+        rows = [
+            torch.autograd.grad(slope[:, i].sum(), leaf, retain_graph=True, allow_unused=True)[0]
+            for i in range(flat.size(1))
+        ]
+    found = [torch.zeros_like(flat) if row is None else row.reshape(flat.shape) for row in rows]
+    return torch.stack(found, dim=1).detach()
+
+
+def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """A with A Aᵀ = ∇²ℓ, or what of it is not negative."""
+    if loss.plain:
+        shares = torch.softmax(outputs, dim=-1)
+        return torch.diag_embed(shares.sqrt()) - shares[:, :, None] * shares.sqrt()[:, None, :]
+    values, vectors = torch.linalg.eigh(bends(loss, outputs, targets))
+    found: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
+    return found
+
+
+def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float) -> Tensor:
+    """K of every training node, ``[training nodes, outputs, outputs]``, in double precision.
+
+    From random samples, or exactly where the model has no more parameters than these would take products.
+
+    Args:
+        objective: L0.
+        theta: θ0.
+        prepared: Of this model.
+        damping: What is added to the curvature.
+    """
+    point = objective.at(theta)
+    operator, nodes = GaussNewton(point), objective.nodes
+    outputs = point.outputs.detach().index_select(0, nodes)
+    root, shape = _root(objective.loss, outputs, objective.data.y[nodes]), outputs.shape
+    spread = root.new_zeros(root.shape, dtype=torch.float64)
+    count = TUNING.inspection.samples
+    if theta.numel() <= count * TUNING.inspection.small:
+        for column in _columns(operator, theta, damping):
+            pushed = operator.push(column).reshape(root.shape[:2]).double()
+            spread += pushed[:, :, None] * pushed[:, None, :]
+        root = root.double()
+        rest = _eye(root) * (1 + SMALL) - root.mT @ spread @ root
+    else:
+        rest, generator = torch.zeros_like(spread), torch.Generator().manual_seed(0)
+        for _ in range(count):
+            noise = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
+            more = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
+            g = operator.pull((root @ noise[:, :, None]).reshape(shape)) + (objective.mu + damping).sqrt() * more
+            x, _ = conjugate_gradients(
+                operator,
+                g,
+                damping=damping,
+                tolerance=TUNING.inspection.tolerance,
+                iterations=TUNING.inspection.iterations,
+                inverse=lambda r: prepared.curvature.solve(r, damping),
+            )
+            objective.meter.passes += 2
+            pushed = operator.push(x).reshape(root.shape[:2])
+            left = (noise - (root.mT @ pushed[:, :, None])[:, :, 0]).double()
+            pushed = pushed.double()
+            spread += pushed[:, :, None] * pushed[:, None, :] / count
+            rest += left[:, :, None] * left[:, None, :] / count
+        root, width = root.double(), root.size(-1)
+        mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
+        rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
+        rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
+    found: Tensor = spread + spread @ root @ torch.linalg.solve(rest, root.mT @ spread)
+    return found.add_(found.mT.clone()).div_(2)
+
+
+def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> list[Tensor]:
+    """Vectors whose squares add up to H⁻¹, where H is not zero."""
+    unit = torch.eye(theta.numel(), dtype=theta.dtype, device=theta.device)
+    whole = torch.stack([operator(column) for column in unit]).double()
+    values, vectors = torch.linalg.eigh((whole + whole.mT) / 2 + damping * unit)
+    kept = values > torch.finfo(theta.dtype).eps * theta.numel() * values[-1]
+    return list((vectors[:, kept] / values[kept].sqrt()).to(theta.dtype).T)
+
+
+def _eye(like: Tensor) -> Tensor:
+    return torch.eye(like.size(-1), dtype=torch.float64, device=like.device)
+
+
+def settled(loss: Loss, after: Tensor, targets: Tensor, before: Tensor, slope: Tensor, blocks: Tensor) -> Tensor:
+    """r(z'') of some rows, with z'' = z' + K (r − r(z'')): the slope that is left once the model has moved.
+
+    Args:
+        loss: ℓ.
+        after: z', ``[rows, …]``.
+        targets: Labels.
+        before: z.
+        slope: r, flat.
+        blocks: K.
+    """
+    done = [slope[:0]]
+    for first in range(0, slope.size(0), ROWS):
+        part = (tensor[first : first + ROWS] for tensor in (after, targets, before, slope, blocks))
+        done.append(_settled(loss, *part))
+    return torch.cat(done)
+
+
+def _settled(loss: Loss, after: Tensor, targets: Tensor, before: Tensor, slope: Tensor, blocks: Tensor) -> Tensor:
+    shape, flat = after.shape[1:], after.reshape(slope.shape)
+    way = (flat - before.reshape(slope.shape)).norm(dim=-1)
+
+    def miss(rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        """How far z is from solving the equation, and r(z)."""
+        found = with_slope(loss, z.reshape(-1, *shape), targets[rows])[1].reshape(z.shape)
+        return z - flat[rows] - (blocks[rows] @ (slope[rows] - found)[:, :, None])[:, :, 0], found
+
+    rows = torch.arange(flat.size(0), device=flat.device)
+    z = flat.clone()
+    apart, result = miss(rows, z)
+    for _ in range(TURNS):
+        left = apart.norm(dim=-1) > EXACT * way[rows]
+        rows, apart = rows[left], apart[left]
+        if not rows.numel():
+            break
+        here = z[rows]
+        bent = blocks[rows] @ bends(loss, here.reshape(-1, *shape), targets[rows])
+        step = torch.linalg.solve(_eye(bent) + bent, apart)
+        size, length = apart.norm(dim=-1), torch.ones_like(apart[:, :1])
+        for _ in range(HALVINGS):
+            there = here - length * step
+            apart, found = miss(rows, there)
+            worse = (apart.norm(dim=-1) > size)[:, None]
+            if not bool(worse.any()):
+                break
+            length = torch.where(worse, length / 2, length)
+        z[rows], result[rows] = there, found
+    return result
