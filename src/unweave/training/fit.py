@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
@@ -112,6 +113,7 @@ def train_model(
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
     check_shares(checkpoints)
+    memory_mib = ranks.budget(memory_mib)
     loss = as_loss(loss)
     check_data(data)
     check_model(model, data, trained=False)
@@ -120,7 +122,8 @@ def train_model(
     if certify is not None and checkpoints:
         raise ModelError("a certified model has no path of training to replay; leave checkpoints (--checkpoints) out")
     if certify is not None and memory_mib is not None:
-        raise ModelError("a certified model is trained on the whole graph at once; leave memory_mib (--memory-mib) out")
+        out = ranks.without("memory_mib (--memory-mib)")
+        raise ModelError(f"a certified model is trained on the whole graph at once; {out}")
     with seeded(seed, data.x.device):
         reinitialise(model)
         if memory_mib is None:  # in blocks, whoever finds those does
