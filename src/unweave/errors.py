@@ -36,9 +36,11 @@ class UnweaveError(Exception):
 
     Attributes:
         run: The run as far as a stream of requests got, where this ended it on the way.
+        told: Whether every rank of a job knows of it.
     """
 
     run: Any = None
+    told: bool = False
 
 
 class InterruptedStream(KeyboardInterrupt):

@@ -1,6 +1,5 @@
 """What several ranks do together is what one process does."""
 
-import copy
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
@@ -78,7 +77,8 @@ def everything(kind: str, layer: str, dtype: torch.dtype, memory_mib: float | No
             told = after.receipts[-1]
             found |= {method: flatten(after.model), f"{method} scores": _numbers(after.metrics)}
             found[f"{method} receipt"] = torch.tensor([told.objective["remaining_after"], told.step_norm])
-        later = run.forget(uw.Request(labels=[int(data.train_mask.nonzero()[9])]), defer=True).verify(memory_mib=memory_mib)
+        one = int(data.train_mask.nonzero()[9])
+        later = run.forget(uw.Request(labels=[one]), defer=True).verify(memory_mib=memory_mib)
         found["verified"] = torch.tensor([later.receipts[-1].residual_influence, *flatten(later.model).tolist()])
     return {key: value.detach().clone() for key, value in found.items()}
 
@@ -88,12 +88,15 @@ def _numbers(metrics: Any) -> Tensor:
 
 
 CASES = [("plain", "gcn", torch.float64), ("directed", "sage", torch.float64), ("weighted", "gcn", torch.float32)]
+QUICK = [(0, 2), (1, 3), (2, 2)]
+TABLE = [
+    pytest.param(*case, count, marks=[] if (number, count) in QUICK else [pytest.mark.slow])
+    for number, case in enumerate(CASES)
+    for count in (1, 2, 3, 4)
+]
 
 
-@pytest.mark.parametrize(("kind", "layer", "dtype"), CASES)
-@pytest.mark.parametrize(
-    "count", [2, 3, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("kind", "layer", "dtype", "count"), TABLE)
 def test_ranks_agree_with_one_process(
     kind: str, layer: str, dtype: torch.dtype, count: int, warm: ForkServerContext, tmp_path: Path
 ) -> None:

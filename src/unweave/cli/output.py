@@ -33,6 +33,7 @@ __all__ = [
     "describe_checkpoints",
     "drawable",
     "in_place",
+    "launched",
     "out",
     "plus_minus",
     "print_json",
@@ -124,7 +125,9 @@ def _ranks(command: str) -> AbstractContextManager[None]:
     if not launched():
         return nullcontext()
     if command not in SPREAD:
-        raise UnweaveError(f"unweave {command} is done in one process; start it without torchrun")
+        refusal = UnweaveError(f"unweave {command} is done in one process; start it without torchrun")
+        refusal.told = True  # each comes to it by itself
+        raise refusal
     from unweave._core.ranks import ranks
 
     return ranks()

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from unweave.training.ending import train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
 from unweave.training.recipe import Recipe
+from unweave.training.resuming import Resume
 
 __all__ = ["CERTIFIED_DECAY", "ORDINARY_DECAY", "Trained", "check_shares", "train_model"]
 
@@ -72,6 +74,7 @@ class _Job:
         examine: Whether to find out if another seed ends at the same minimum.
         progress: Called with (done, total).
         memory_mib: What evaluating the model may hold at a time.
+        resume: Where states are kept while it goes on.
     """
 
     model: nn.Module
@@ -82,6 +85,7 @@ class _Job:
     examine: bool
     progress: Progress | None
     memory_mib: float | None
+    resume: Resume | None = None
 
     def objective(self, decay: float | Mapping[str, float]) -> Objective:
         """What is minimised, with a meter of its own."""
@@ -109,6 +113,7 @@ def train_model(
     forward: Forward = call,
     examine: bool = False,
     memory_mib: float | None = None,
+    resume: Path | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
@@ -130,6 +135,10 @@ def train_model(
             check_calls(model, data, loss, forward)
     first = FIRST_PHASE if epochs is None else epochs
     job = _Job(model, data, loss, forward, checkpoints, examine, progress, memory_mib)
+    if resume is not None:
+        if not checkpoints:
+            raise ModelError("resume goes on from states that are kept; say which with checkpoints (--checkpoints)")
+        job = replace(job, resume=Resume(resume))
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
         return _certify(job, Recipe(seed, first, lr, chosen, certify=certify))
@@ -154,7 +163,7 @@ def _fit(job: _Job, recipe: Recipe) -> Trained:
     """Adam for as many epochs as the recipe says."""
     objective, told = job.objective(recipe.weight_decay), job.progress
     tell = None if told is None else lambda done, _: told(done, recipe.epochs)
-    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    states = descend(objective, shares=job.shares, resume=job.resume, progress=tell, **_how(recipe))
     kept = traced(states, objective) if walkable(job.model) else tuple(states)
     metrics = job.scores(objective) | {"train_seconds": objective.meter.seconds["train"]}
     return Trained(job.model, recipe, metrics, checkpoints=kept)
@@ -181,7 +190,7 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     refuse_no_decay(objective)
     total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
-    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    states = descend(objective, shares=job.shares, resume=job.resume, progress=tell, **_how(recipe))
     descended, before = meter.passes, job.scores(objective)
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):

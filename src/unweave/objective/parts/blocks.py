@@ -83,7 +83,7 @@ class Blocks(Objective):
     ) -> None:
         if locality.refusal is not None:
             what = (
-                "this model cannot be spread over ranks"
+                "work on this model cannot be shared"
                 if ranks.joined()
                 else "the memory of this model cannot be bounded"
             )
@@ -214,9 +214,8 @@ class Blocks(Objective):
 
     def describe(self) -> dict[str, Any]:
         """What the receipt says of the blocks."""
-        own = torch.tensor([[self.peak, *(len(blocks) for blocks in self.found.values())]], dtype=torch.float64)
         with ranks.together("describing blocks"):
-            pass
+            own = torch.tensor([[self.peak, *(len(blocks) for blocks in self.found.values())]], dtype=torch.float64)
         found = ranks.rows(own, [1] * ranks.size())
         counts = dict(zip(self.found, found[:, 1:].sum(dim=0).int().tolist(), strict=True))
         told = {"memory_mib": self.memory_mib, "largest_mib": round(float(found[:, 0].max()) / MIB, 3)}
@@ -225,8 +224,8 @@ class Blocks(Objective):
     def share(self, *, others: bool = False) -> Share:
         """What this rank evaluates of the training nodes, or of the others."""
         if others not in self._shares:
-            nodes, here = self._others if others else self.nodes, self.locality
-            self._shares[others] = share_out(self.view, nodes, here.reach, here.border, evenly=not others)
+            nodes, here, how = self._others if others else self.nodes, self.locality, (not others, self.keeps)
+            self._shares[others] = share_out(self.view, nodes, here.reach, here.border, *how)
         return self._shares[others]
 
     def _shares_through(self, nodes: Tensor, others: Tensor) -> dict[bool, Share]:
@@ -286,9 +285,8 @@ class Blocks(Objective):
             return self._parts[others]
         made = self._made.get(others)
         if made is None:
-            found = (self.share(others=others).made if kept else None) or halo(
-                self.view, block, here.reach, here.border
-            )
+            found = self.share(others=others).handed_over() if kept else None
+            found = found or halo(self.view, block, here.reach, here.border)
             made = found.data(self.view), found.nodes.numel()
         part = Objective(self.model, made[0], self.loss, self.decay, self.forward, Meter(self.meter.device)), made[1]
         if kept:
@@ -338,14 +336,13 @@ class BlockPoint(Point):
 
     @cached_property
     def outputs(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
-        """Model outputs of all nodes; those of nodes that were not trained on are computed when they are asked for."""
-        objective = self.objective
-        trained = objective.share().all_rows(self._swept[1])
-        outputs = trained.new_zeros(objective.view.size, *trained.shape[1:])
-        outputs[objective.nodes] = trained
+        """Model outputs of all nodes; those of nodes not trained on are computed when they are asked for."""
+        objective, own = self.objective, self._swept[1]
+        outputs = own.new_zeros(objective.view.size, *own.shape[1:])
         with objective.sweep("outputs", self.theta):
             for block, rows in objective.over_blocks("outputs", self._others, others=True):
                 outputs[block] = rows
+        outputs[objective.nodes] = objective.share().all_rows(own)
         if ranks.joined():
             rest = objective.share(others=True)
             outputs[rest.nodes] = rest.all_rows(outputs[rest.mine])

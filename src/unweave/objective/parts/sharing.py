@@ -7,7 +7,7 @@ each other how large it was, and the cuts move until the largest is hardly large
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -37,13 +37,13 @@ class Share:
         nodes: All nodes that are shared out, sorted.
         starts: The first node of each rank's stretch but the first.
         work: What each rank's halo holds, nodes and edges, where that was looked at.
-        made: The halo of this rank's, where it was taken.
+        made: The halo of this rank's, where it was taken and is wanted, until somebody takes it over.
     """
 
     nodes: Tensor
     starts: Tensor
     work: tuple[float, ...] = ()
-    made: Halo | None = None
+    made: list[Halo] = field(default_factory=list)
 
     @cached_property
     def counts(self) -> list[int]:
@@ -59,14 +59,18 @@ class Share:
 
     def of(self, nodes: Tensor) -> "Share":
         """The same cuts through other nodes, as they are after a request."""
-        return replace(self, nodes=nodes, made=None)
+        return replace(self, nodes=nodes, made=[])
+
+    def handed_over(self) -> Halo | None:
+        """The halo, which is not held here any more."""
+        return self.made.pop() if self.made else None
 
     def all_rows(self, mine: Tensor) -> Tensor:
         """Rows of all nodes, from those of this rank's."""
         return ranks.rows(mine, self.counts) if ranks.joined() else mine
 
 
-def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, evenly: bool) -> Share:
+def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, evenly: bool, keep: bool) -> Share:
     """Cut nodes into a stretch for every rank; where there are no ranks, one has all of them.
 
     Args:
@@ -75,6 +79,7 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, e
         reach: The message-passing steps of the model.
         border: How the rim of a halo comes to its degrees.
         evenly: Whether to look at the halos; otherwise the edges into each node decide.
+        keep: Whether the halo that was looked at is wanted.
     """
     count = ranks.size()
     if evenly and nodes.numel() < count:
@@ -94,7 +99,7 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, e
         with ranks.together("sharing out"):
             pass
         work = ranks.total(work)
-        share = replace(share, work=tuple(work.tolist()), made=made)
+        share = replace(share, work=tuple(work.tolist()), made=[made] * keep)
         best = share if not best.work or max(share.work) < max(best.work) else best
         if max(share.work) <= EVEN * float(work.mean()):
             break
