@@ -39,7 +39,7 @@ from unweave.objective.parameters import flatten, trained
 from unweave.objective.parts.fitting import Fitting
 from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
-from unweave.objective.parts.sharing import Share, drawing, reduced, share_out
+from unweave.objective.parts.sharing import Shares, drawing, kept_halo, reduced
 from unweave.request import Request
 
 __all__ = ["BlockPoint", "Blocks"]
@@ -66,6 +66,7 @@ class Blocks(Objective):
     Attributes:
         locality: As given.
         found: The blocks of each kind of sweep, as many as it has been asked for; of this rank's nodes.
+        shares: Who evaluates which nodes.
         peak: The most bytes that a block has held.
     """
 
@@ -102,7 +103,9 @@ class Blocks(Objective):
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
         self._sizes: dict[str, int] = {} if sizes is None else sizes
-        self._shares: dict[bool, Share] = {} if like is None else like._shares_through(self.nodes, self._others)
+        known: Shares | None = None if like is None else like.shares
+        how = (locality.reach, locality.border, self.nodes, self._others, self.keeps, known)
+        self.shares: Shares = Shares(view, *how)
         self._made: dict[bool, tuple[Data, int]] = {}
         self._parts: dict[bool, tuple[Objective, int]] = {}
         self._spent = 0.0
@@ -221,18 +224,6 @@ class Blocks(Objective):
         told = {"memory_mib": self.memory_mib, "largest_mib": round(float(found[:, 0].max()) / MIB, 3)}
         return ({"ranks": ranks.size()} if ranks.joined() else {}) | ({} if self.keeps else told) | {"blocks": counts}
 
-    def share(self, *, others: bool = False) -> Share:
-        """What this rank evaluates of the training nodes, or of the others."""
-        if others not in self._shares:
-            nodes, here, how = self._others if others else self.nodes, self.locality, (not others, self.keeps)
-            self._shares[others] = share_out(self.view, nodes, here.reach, here.border, *how)
-        return self._shares[others]
-
-    def _shares_through(self, nodes: Tensor, others: Tensor) -> dict[bool, Share]:
-        """The same cuts through other nodes, where they leave nobody without any to train on."""
-        found = {which: share.of(others if which else nodes) for which, share in self._shares.items()}
-        return {which: share for which, share in found.items() if which or min(share.counts)}
-
     @contextmanager
     def sweep(self, kind: str, theta: Tensor | None = None) -> Iterator[None]:
         """A sweep that every rank does its part of; passes are counted together."""
@@ -250,7 +241,7 @@ class Blocks(Objective):
             work: Given the objective of a block, whose first nodes are those of the block, and their ids.
             others: Whether the nodes are those that were not trained on.
         """
-        nodes = self.share(others=others).mine
+        nodes = self.shares.of(others=others).mine
         if self.keeps:
             self.found[kind] = [nodes] * bool(nodes.numel())
         if kind in self.found:
@@ -285,8 +276,7 @@ class Blocks(Objective):
             return self._parts[others]
         made = self._made.get(others)
         if made is None:
-            found = self.share(others=others).handed_over() if kept else None
-            found = found or halo(self.view, block, here.reach, here.border)
+            found = (kept_halo if kept else halo)(self.view, block, here.reach, here.border)
             made = found.data(self.view), found.nodes.numel()
         part = Objective(self.model, made[0], self.loss, self.decay, self.forward, Meter(self.meter.device)), made[1]
         if kept:
@@ -327,7 +317,7 @@ class BlockPoint(Point):
                 rows.append(found[1])
                 slope += found[2]
         slope = ranks.total(slope) if self._with_gradient else slope
-        return objective.share().all_rows(torch.cat(losses)), torch.cat(rows), slope.to(self.theta)
+        return objective.shares.trained.all_rows(torch.cat(losses)), torch.cat(rows), slope.to(self.theta)
 
     @cached_property
     def losses(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
@@ -338,13 +328,17 @@ class BlockPoint(Point):
     def outputs(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
         """Model outputs of all nodes; those of nodes not trained on are computed when they are asked for."""
         objective, own = self.objective, self._swept[1]
+        if objective.shares.whole:
+            with objective.sweep("outputs"):
+                pass
+            return objective.shares.of().all_rows(own)
         outputs = own.new_zeros(objective.view.size, *own.shape[1:])
         with objective.sweep("outputs", self.theta):
             for block, rows in objective.over_blocks("outputs", self._others, others=True):
                 outputs[block] = rows
-        outputs[objective.nodes] = objective.share().all_rows(own)
+        outputs[objective.nodes] = objective.shares.of().all_rows(own)
         if ranks.joined():
-            rest = objective.share(others=True)
+            rest = objective.shares.of(others=True)
             outputs[rest.nodes] = rest.all_rows(outputs[rest.mine])
         return outputs
 
@@ -381,7 +375,12 @@ class BlockPoint(Point):
     def _settled(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
             point = part.look(self.theta)
-        return point.losses, point.outputs.index_select(0, part.nodes), point.loss_gradient()
+        return point.losses, self._rows(part, block, point.outputs), point.loss_gradient()
+
+    def _rows(self, part: Objective, block: Tensor, outputs: Tensor) -> Tensor:
+        """Outputs of the training nodes, or of all nodes of the block where others are among them."""
+        whole = self.objective.shares.whole
+        return outputs[: block.numel()].clone() if whole else outputs.index_select(0, part.nodes)
 
     def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         none = torch.zeros_like(self.theta)
@@ -389,7 +388,7 @@ class BlockPoint(Point):
         def look(part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             with torch.no_grad():
                 point = part.at(self.theta)
-            return point.losses, point.outputs.index_select(0, part.nodes), none
+            return point.losses, self._rows(part, block, point.outputs), none
 
         return self.objective.over_blocks("losses", look)
 
