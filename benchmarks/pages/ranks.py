@@ -54,8 +54,8 @@ def _row(cell: Document, one: Document, part: str) -> Document | None:
 def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
-        "Every rank is a process of one thread. What is compared with is one process without ranks, which evaluates the "
-        "whole graph. *Again* is the share of all computing that one process does not do: nodes that lie in several "
+        "Every rank is a process of one thread, compared with one process without ranks, which evaluates the whole "
+        "graph. *Again* is the share of all computing that one process does not do: nodes that lie in several "
         "halos (below 0 where ranks, with less each, compute faster). *Uneven* is what the mean rank waits for the "
         "slowest, *sent* the share of its time in adding and gathering."
     )

@@ -324,14 +324,14 @@ def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
         raise ModelError(
             "hops does nothing with memory_mib, or among ranks, for which the model's reach is tried; leave it out"
         )
-    if not how.bounded:
+    if not (how.spread if ranks.joined() else how.bounded):
         raise MethodError(
             f"method {how.name!r} calls the model on the whole graph, so it cannot be carried out in parts; "
             f"{ranks.without('memory_mib (--memory-mib)')}, or use method='gif'"
         )
     refuse_bounded(getattr(how, "trainer", None), "bounded")
-    if getattr(how, "certify", None) is not None:
-        raise MethodError(f"a certified model is trained on the whole graph at once; {ranks.without('memory_mib')}")
+    if getattr(how, "certify", None) is not None and not ranks.joined():
+        raise MethodError("a certified model is trained on the whole graph at once; leave memory_mib out")
 
 
 def _aged(ready: Prepared, problem: Problem) -> Prepared:

@@ -229,6 +229,8 @@ def first(work: Callable[[], T]) -> T:
     if not _here:
         return work()
     found: Any = None
+    with together("before what the first rank does alone"):
+        pass  # whoever still looks whether a file is there must not see the new one
     with together("what the first rank does alone"):
         found = work() if is_first() else None
     text = json.dumps(found).encode() if is_first() else b""

@@ -214,6 +214,15 @@ def writable(path: Path | None) -> None:
     """Refuse a place that cannot be written before work is spent on what goes there."""
     if path is None:
         return
+    if launched():
+        from unweave._core.ranks import first
+
+        first(lambda: _writable(path))
+    else:
+        _writable(path)
+
+
+def _writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()

@@ -126,9 +126,8 @@ def train_model(
         raise ModelError("a certified model is trained to its minimum already; leave forgettable (--forgettable) out")
     if certify is not None and checkpoints:
         raise ModelError("a certified model has no path of training to replay; leave checkpoints (--checkpoints) out")
-    if certify is not None and memory_mib is not None:
-        out = ranks.without("memory_mib (--memory-mib)")
-        raise ModelError(f"a certified model is trained on the whole graph at once; {out}")
+    if certify is not None and memory_mib not in (None, math.inf):
+        raise ModelError("a certified model is trained on the whole graph at once; leave memory_mib (--memory-mib) out")
     with seeded(seed, data.x.device):
         reinitialise(model)
         if memory_mib is None:  # in blocks, whoever finds those does
