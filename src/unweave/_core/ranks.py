@@ -27,6 +27,7 @@ __all__ = [
     "budget",
     "first",
     "first_holds",
+    "in_turn",
     "is_first",
     "joined",
     "leave",
@@ -73,7 +74,8 @@ def ranks() -> Iterator[None]:
         RankError: The ranks cannot find each other, or one of them failed.
     """
     if _here or not _launched():
-        yield
+        with together("a block of ranks"):
+            yield
         return
     _join()
     try:
@@ -247,6 +249,18 @@ def first_holds(held: Callable[[], AbstractContextManager[object]]) -> Iterator[
         with together("what the first rank holds"):
             pass
         yield
+
+
+@contextmanager
+def in_turn() -> Iterator[None]:
+    """Do something on the first rank, like getting a file from elsewhere, then on the others, which find it there."""
+    if is_first():
+        with together("the first has it"):
+            yield
+        return
+    with together("the first has it"):
+        pass
+    yield
 
 
 def _roll(kind: str, error: BaseException | None) -> None:
