@@ -97,3 +97,39 @@ def hard(nodes: int, *, hubs: bool = False, features: int = 128, classes: int = 
     data = Data(x=x, edge_index=torch.cat([forth, forth.flip(0)], dim=1), y=seen, num_nodes=nodes)
     data.num_classes = classes
     return uw.split(data, seed=seed)
+
+
+def neighbourly(
+    nodes: int, stored_edges: int, *, far: float, features: int = 64, classes: int = 10, hubs: int = 0, seed: int = 0
+) -> Data:
+    """A graph with neighbourhoods: most edges join nodes of nearby ids, as where people, pages or places cluster.
+
+    Args:
+        nodes: How many.
+        stored_edges: Entries of ``edge_index``, two for each edge; a few fewer, as pairs drawn twice are kept once.
+        far: Share of the edges that lead anywhere; the others lead at most 500 ids away.
+        features: Of a node.
+        classes: Of equal probability, the same for 100 nodes in a row.
+        hubs: Nodes among the first ids that have a thousand neighbours more, from anywhere near.
+        seed: Decides everything.
+    """
+    generator = Generator().manual_seed(seed)
+    pairs = stored_edges // 2
+    source = torch.randint(nodes, (pairs,), generator=generator)
+    target = (source + torch.randint(1, 500, (pairs,), generator=generator)) % nodes
+    drawn = torch.rand(pairs, generator=generator) < far
+    target[drawn] = torch.randint(nodes, (int(drawn.sum()),), generator=generator)
+    if hubs:
+        source = torch.cat([source, torch.arange(hubs).repeat_interleave(1000)])
+        target = torch.cat([target, torch.randint(nodes // 4, (1000 * hubs,), generator=generator)])
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    key: Tensor = (low * nodes + high)[low != high].unique()  # type: ignore[no-untyped-call]
+    forth = torch.stack([key // nodes, key % nodes])
+    y = (torch.arange(nodes) // 100) % classes
+    centres = torch.randn(classes, features, generator=generator)
+    x = torch.randn(nodes, features, generator=generator).mul_(NOISE * features**0.5)
+    for start in range(0, nodes, CHUNK):
+        x[start : start + CHUNK] += centres[y[start : start + CHUNK]]
+    data = Data(x=x, edge_index=torch.cat([forth, forth.flip(0)], dim=1), y=y, num_nodes=nodes)
+    data.num_classes = classes
+    return uw.split(data, seed=seed)

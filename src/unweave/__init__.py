@@ -17,6 +17,7 @@ from unweave._core.version import __version__
 
 if TYPE_CHECKING:
     from unweave import integrations as integrations, methods as methods, models as models, tasks as tasks
+    from unweave._core.ranks import ranks as ranks
     from unweave.auditing import Audit as Audit
     from unweave.auditing.before.screen import Screening as Screening, screen as screen
     from unweave.changes import Change as Change
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         ModelError as ModelError,
         NegativeCurvatureError as NegativeCurvatureError,
         NoProgressError as NoProgressError,
+        RankError as RankError,
         RequestError as RequestError,
         RunError as RunError,
         SolverError as SolverError,
@@ -112,6 +114,7 @@ _BESIDE = {
     "Trainer": "training.checkpoints",
     "Unlearned": "unlearning",
     "explain": "inspection.explain",
+    "ranks": "_core.ranks",
     "screen": "auditing.before.screen",
     "trace_path": "training.path",
 }

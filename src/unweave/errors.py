@@ -18,6 +18,7 @@
     │   └── NoProgressError          the answer would be a no-op in disguise
     ├── StrictError              what was done is not to be relied on, and strict was asked for
     ├── BudgetError              the memory allowed is too little for a single node
+    ├── RankError                one of several processes failed, or cannot be reached
     ├── RunError                 a run folder is missing, taken, truncated or edited
     ├── LedgerError              a ledger was changed, or does not belong to its keys
     └── ServiceError             a service refuses what it was asked for
@@ -35,9 +36,11 @@ class UnweaveError(Exception):
 
     Attributes:
         run: The run as far as a stream of requests got, where this ended it on the way.
+        told: Whether every rank of a job knows of it.
     """
 
     run: Any = None
+    told: bool = False
 
 
 class InterruptedStream(KeyboardInterrupt):
@@ -110,6 +113,10 @@ class NoProgressError(SolverError):
 
 class StrictError(UnweaveError):
     """By its own figures the answer is worse than doing nothing, or moved nothing; strict was asked for."""
+
+
+class RankError(UnweaveError):
+    """One of the processes that do a job together failed, cannot be reached, or came to other numbers."""
 
 
 class RunError(UnweaveError):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter, peak_memory
 from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
@@ -141,6 +142,7 @@ def unlearn(
         UnweaveError: What was given cannot be unlearned, or the solve failed; nothing has changed then.
     """
     how = make(method, options, recipe)
+    memory_mib = memory_mib if defer else ranks.budget(memory_mib)
     meter = meter_for(model, data.base if isinstance(data, GraphView) else data, request)
     request = as_asked(request)
     if not isinstance(request, Request):
@@ -319,14 +321,16 @@ def _check_bounded(how: Method, defer: bool, hops: int | None) -> None:
             "memory_mib (--memory-mib) does nothing when deferring, which never looks at the whole graph; leave it out"
         )
     if hops is not None:
-        raise ModelError("hops does nothing with memory_mib, for which the model's reach is tried; leave it out")
-    if not how.bounded:
+        raise ModelError(
+            "hops does nothing with memory_mib, or among ranks, for which the model's reach is tried; leave it out"
+        )
+    if not (how.spread if ranks.joined() else how.bounded):
         raise MethodError(
-            f"method {how.name!r} calls the model on the whole graph, so memory_mib (--memory-mib) cannot bound it; "
-            "leave it out, or use method='gif'"
+            f"method {how.name!r} calls the model on the whole graph, so it cannot be carried out in parts; "
+            f"{ranks.without('memory_mib (--memory-mib)')}, or use method='gif'"
         )
     refuse_bounded(getattr(how, "trainer", None), "bounded")
-    if getattr(how, "certify", None) is not None:
+    if getattr(how, "certify", None) is not None and not ranks.joined():
         raise MethodError("a certified model is trained on the whole graph at once; leave memory_mib out")
 
 

@@ -139,7 +139,7 @@ def test_a_budget_too_small_for_one_node_says_what_it_takes() -> None:
         uw.prepare(model, data, weight_decay=DECAY, memory_mib=0.05)
 
 
-LITTLE = 4.0
+LITTLE = 3.0
 """MiB in which the demo graph, with a twentieth of its features, has to be evaluated in several blocks."""
 
 

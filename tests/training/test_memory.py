@@ -19,6 +19,7 @@ from unweave.objective.objective import call
 from unweave.objective.parameters import flatten
 from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
+from unweave.objective.parts.fitting import Fitting
 from unweave.objective.scores import log_probabilities
 from unweave.testing import small_graph
 
@@ -207,6 +208,6 @@ def test_another_model_of_a_kind_is_not_searched_for_the_size_of_its_blocks(
     def search(*_: object) -> int:
         raise AssertionError("it holds as much as the one before")
 
-    monkeypatch.setattr(Blocks, "_try", search)
+    monkeypatch.setattr(Fitting, "largest", search)
     found = log_probabilities(other, data, memory_mib=LITTLE)
     torch.testing.assert_close(found, log_probabilities(other, data))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from unweave._core import ranks
 from unweave.errors import UnweaveError
 
 __all__ = ["Meter", "find_device", "peak_memory"]
@@ -24,7 +25,7 @@ def find_device(name: str) -> torch.device:
         raise UnweaveError(f"unknown device {name!r}; use cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UnweaveError(f"device {name!r} was asked for, but torch sees no CUDA device here; use cpu")
-    return device
+    return ranks.local_device(device)
 
 
 class Meter:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unweave._core import ranks
 from unweave._core.compat import DispatchMode, leaves, storage_key
 from unweave.errors import MethodError
 
@@ -78,7 +79,9 @@ def _storages(value: object) -> list[torch.UntypedStorage]:
 
 
 def check_memory(memory_mib: object) -> float:
-    """A budget in MiB as bytes."""
+    """A budget in MiB as bytes; that of a rank may have no bound."""
+    if memory_mib == float("inf") and ranks.joined():
+        return float("inf")
     if isinstance(memory_mib, bool) or not isinstance(memory_mib, int | float) or not 0 < memory_mib < float("inf"):
         raise MethodError(f"memory_mib must be a positive number of MiB, got {memory_mib!r}")
     return memory_mib * MIB

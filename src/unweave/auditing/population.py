@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -25,6 +26,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.digest import graph_digest, tensor_digest
 from unweave._core.document import document_digest
 from unweave._core.version import __version__
@@ -161,6 +163,8 @@ def raise_models(
     done, missing = 0, []
     for number, place in enumerate(places):
         found = None if place is None else _read(how.model, place)
+        with ranks.together(f"model {number} is {'missing' if found is None else 'there'}"):
+            pass
         if found is None:
             missing.append(number)
             continue
@@ -172,7 +176,8 @@ def raise_models(
         model = _loaded(how.model, weights)
         place = places[number]
         if place is not None:
-            _write(place, save({key: value.contiguous().cpu() for key, value in weights.items()}))
+            content = save({key: value.contiguous().cpu() for key, value in weights.items()})
+            ranks.first(partial(_write, place, content))
         done += 1
         yield number, model
         if progress is not None:
@@ -182,7 +187,7 @@ def raise_models(
 def _trained(
     how: Upbringing, data: Data, variants: Mapping[int, Variant], jobs: int
 ) -> Iterator[tuple[int, dict[str, Tensor]]]:
-    if jobs == 1 or len(variants) < 2:
+    if jobs == 1 or len(variants) < 2 or ranks.joined():  # ranks train each model together
         for number, variant in variants.items():
             yield number, _weights(how.train(variant.of(data), variant.seed))
         return

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from unweave._core.compat import DERIVED_OF_CODE, TABLES
 from unweave._core.digest import tensor_digest
@@ -27,12 +28,13 @@ from unweave._core.sparse import eagerly
 from unweave.certificate.gaussian import epsilon_of, ratio_of
 from unweave.curvature.solvers import random_like
 from unweave.errors import UnweaveError
+from unweave.graph.view import GraphView
 from unweave.models import GAT, GCN, GIN, Shards
 from unweave.objective.checks import rounding
 from unweave.objective.losses import with_slope
-from unweave.objective.objective import Forward, Objective
+from unweave.objective.objective import Forward, Objective, Point
 from unweave.objective.parameters import duplicate, trained
-from unweave.objective.parts.blocks import Blocks
+from unweave.objective.parts.blocks import BlockPoint, Blocks
 from unweave.objective.running_stats import running
 from unweave.receipt.receipt import Receipt
 
@@ -112,7 +114,7 @@ def uncertified(objective: Objective) -> str | None:
     A model that was tried and found curved is remembered by what decides it, so that its next request costs nothing.
     """
     model = objective.model
-    if isinstance(objective, Blocks):
+    if isinstance(objective, Blocks) and not objective.keeps:
         return "in bounded memory the model is not looked at as a whole"
     if isinstance(model, CURVED):
         return f"the outputs of {type(model).__name__} are not linear in its parameters"
@@ -180,14 +182,24 @@ def bound_of(found: Linear, theta: Tensor, tilt: Tensor | None = None) -> Bound:
     with torch.enable_grad():
         point = objective.at(theta)
         gradient = point.gradient() if tilt is None else point.gradient() + tilt
-        outputs = point.outputs.index_select(0, objective.nodes)
-        slope = with_slope(objective.loss, outputs.detach(), objective.data.y[objective.nodes])[1]
-        (sizes,) = torch.autograd.grad(outputs, point.theta, slope.abs())
-    objective.meter.passes += 1
+        if isinstance(point, BlockPoint):
+            sizes = point.total("sizes", lambda part, _: _sizes(part.at(theta)))
+        else:
+            sizes = _sizes(point)
     met = objective.stored_edges + objective.nodes.numel() + objective.width
     decay = float((objective.mu * theta).norm())
     allowance = met * torch.finfo(torch.float64).eps * (float(sizes.norm()) + decay) + exact / 2 * decay
     return Bound(float(gradient.norm()), allowance, found.mu)
+
+
+def _sizes(point: Point) -> Tensor:
+    """The sum of the sizes of what meets in each entry of the gradient, as far as the slopes of losses tell."""
+    objective = point.objective
+    outputs = point.outputs.index_select(0, objective.nodes)
+    slope = with_slope(objective.loss, outputs.detach(), objective.data.y[objective.nodes])[1]
+    (sizes,) = torch.autograd.grad(outputs, point.theta, slope.abs())
+    objective.meter.passes += 1
+    return sizes
 
 
 def bounded(found: Linear, bound: Bound, length: float) -> dict[str, Any]:
@@ -281,12 +293,22 @@ def _doubled(objective: Objective) -> Objective:
     """The same objective in double precision; the float32 numbers it is made of are exact in it."""
     if objective.mu.dtype == torch.float64:
         return objective
-    data = copy.copy(objective.data)
-    for key, value in objective.data.to_dict().items():
+    model, decay = duplicate(objective.model).double().eval(), objective.decay.double()
+    rest = (objective.loss, decay, objective.forward, objective.meter)
+    if isinstance(objective, Blocks):
+        view = objective.view
+        base = _doubled_graph(view.base)
+        twin = replace(view, base=base, x=view.x.double(), stamp=GraphView.of(base).stamp)
+        return Blocks(model, replace(objective.locality, graph=twin), *rest, objective.memory_mib, like=objective)
+    return Objective(model, _doubled_graph(objective.data), *rest)
+
+
+def _doubled_graph(data: Data) -> Data:
+    doubled = copy.copy(data)
+    for key, value in data.to_dict().items():
         if isinstance(value, Tensor) and value.is_floating_point():
-            data[key] = value if value.dtype == torch.float64 else _double(value)
-    model = duplicate(objective.model).double().eval()
-    return Objective(model, data, objective.loss, objective.decay.double(), objective.forward, objective.meter)
+            doubled[key] = value if value.dtype == torch.float64 else _double(value)
+    return doubled
 
 
 @remembered

@@ -29,14 +29,16 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
+from unweave._core import ranks
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import Linear, bound_of, bounded, examine
 from unweave.certificate.gaussian import check_promise, ratio_of
-from unweave.curvature.products import GaussNewton
+from unweave.curvature.products import GaussNewton, products
 from unweave.curvature.solvers import Local, NewtonReport, Operator, newton
 from unweave.errors import ModelError, SolverError
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parameters import flatten
+from unweave.objective.parts.blocks import BlockPoint
 
 __all__ = ["Release", "certifiable", "release"]
 
@@ -136,7 +138,11 @@ def _tilted(found: Linear, b: Tensor) -> Callable[[Tensor], Local]:
 
         def curvature() -> Operator:
             with torch.enable_grad():
-                return GaussNewton(point, check=False)
+                return (
+                    GaussNewton(point, check=False)
+                    if not isinstance(point, BlockPoint)
+                    else products("gauss-newton", point)
+                )
 
         return point.value + float(b @ theta), gradient, curvature
 
@@ -176,7 +182,9 @@ def _normal(seed: int | None, like: Tensor) -> Callable[[], Tensor]:
         else:
             bits = np.frombuffer(os.urandom(8 * size), dtype=np.uint64) >> 11
             values = ndtri((bits + 0.5) / 2.0**53)
-        return torch.from_numpy(values).to(like)
+        with ranks.together("noise"):
+            pass
+        return ranks.same(torch.from_numpy(values).to(like))
 
     return draw
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -33,6 +33,7 @@ __all__ = [
     "describe_checkpoints",
     "drawable",
     "in_place",
+    "launched",
     "out",
     "plus_minus",
     "print_json",
@@ -53,18 +54,23 @@ def out() -> Console:
 
 def say(text: str = "") -> None:
     """Print lines as they are; what a file had put in them to do something to a terminal is shown, not done."""
-    out().print(printable(text, lines=True), markup=False, soft_wrap=True)
+    if _speaks():
+        out().print(printable(text, lines=True), markup=False, soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
     """Print a document for scripts."""
-    typer.echo(json.dumps(document, indent=1, allow_nan=False))
+    if _speaks():
+        typer.echo(json.dumps(document, indent=1, allow_nan=False))
 
 
 @contextmanager
 def progress_bar(label: str, lines: int = 0) -> Iterator[Callable[[int, int], None]]:
     """A bar on standard error; when that is not a terminal, so many lines in all."""
     console = Console(stderr=True)
+    if not _speaks():
+        yield lambda done, total: None
+        return
     if not console.is_terminal:
 
         def tell(done: int, total: int) -> None:
@@ -82,25 +88,60 @@ def progress_bar(label: str, lines: int = 0) -> Iterator[Callable[[int, int], No
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Turn an :class:`UnweaveError` into a reason on standard error and exit code 1.
 
-    A folder that is no run is refused at once, before torch is imported.
+    A folder that is no run is refused at once, before torch is imported. Where ``torchrun`` started several of a
+    command they do it together, or not at all.
     """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            if "run" in kwargs:
-                from unweave.run.manifest import read_manifest
+            with _ranks(command.__name__):
+                if "run" in kwargs:
+                    from unweave.run.manifest import read_manifest
 
-                read_manifest(Path(str(kwargs["run"])))
-            command(*args, **kwargs)
+                    read_manifest(Path(str(kwargs["run"])))
+                command(*args, **kwargs)
         except UnweaveError as error:
-            typer.echo(f"unweave: {printable(str(error), lines=True)}", err=True)
+            _complain(str(error), error)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
-            typer.echo(f"unweave: {error}" if str(error) else "unweave: interrupted; nothing was written", err=True)
+            _complain(str(error) or "interrupted; nothing was written", error)
             raise typer.Exit(1) from None
 
     return wrapped
+
+
+SPREAD = ("train", "prepare", "forget", "verify", "audit")
+"""Commands that several ranks do together."""
+
+
+def launched() -> bool:
+    """Whether ``torchrun`` started this as one of several."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def _ranks(command: str) -> AbstractContextManager[None]:
+    """Take part where ``torchrun`` started this."""
+    if not launched():
+        return nullcontext()
+    if command not in SPREAD:
+        refusal = UnweaveError(f"unweave {command} is done in one process; start it without torchrun")
+        refusal.told = True  # each comes to it by itself
+        raise refusal
+    from unweave._core.ranks import ranks
+
+    return ranks()
+
+
+def _speaks() -> bool:
+    """Whether this process is the one of several that is heard."""
+    return not launched() or os.environ.get("RANK", "0") == "0"
+
+
+def _complain(text: str, error: BaseException) -> None:
+    """Say what went wrong: of what all ranks know the first one does."""
+    if _speaks() or not getattr(error, "told", False):
+        typer.echo(f"unweave: {printable(text, lines=True)}", err=True)
 
 
 def in_place(command: Callable[P, None]) -> Callable[P, None]:
@@ -117,10 +158,19 @@ def in_place(command: Callable[P, None]) -> Callable[P, None]:
         here = out is not None and Path(str(out)).resolve() == run.resolve() and not kwargs.get("dry_run")
         writes = here and run.is_dir() and os.access(run.resolve().parent, os.W_OK)  # otherwise who saves will say so
         told = f"waiting for another process, which is writing {run}"
-        with locked(run, lambda: typer.echo(told, err=True)) if writes else nullcontext():
+        with _held(lambda: locked(run, lambda: typer.echo(told, err=True)) if writes else nullcontext()):
             command(*args, **kwargs)
 
     return wrapped
+
+
+def _held(lock: Callable[[], AbstractContextManager[None]]) -> AbstractContextManager[None]:
+    """A lock that the first of several ranks holds for all."""
+    if not launched():
+        return lock()
+    from unweave._core.ranks import first_holds
+
+    return first_holds(lock)
 
 
 def checkpoint_sizes(checkpoints: "tuple[Checkpoint, ...]") -> dict[str, Any]:
@@ -164,6 +214,15 @@ def writable(path: Path | None) -> None:
     """Refuse a place that cannot be written before work is spent on what goes there."""
     if path is None:
         return
+    if launched():
+        from unweave._core.ranks import first
+
+        first(lambda: _writable(path))
+    else:
+        _writable(path)
+
+
+def _writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()

@@ -24,6 +24,7 @@ from unweave.cli.output import (
     certified_in_words,
     checkpoint_sizes,
     describe_checkpoints,
+    launched,
     print_json,
     progress_bar,
     reports_errors,
@@ -88,6 +89,7 @@ def train(
         raise ModelError(f"{data} has pairs for examples, which {model} does not score; use {' or '.join(PAIRS)}")
     module = own.get("model") or build(model, graph.num_features, graph.num_classes, **options)
     how = {key: own[key] for key in ("loss", "forward") if key in own}
+    states = out.with_name(f".{out.name}.states") if launched() and shares else None  # for torchrun's restarts
     with progress_bar("training") as progress:
         run = train_model(
             module.to(where),
@@ -100,6 +102,7 @@ def train(
             checkpoints=shares,
             certify=promise,
             memory_mib=memory_mib,
+            resume=states,
             progress=progress,
             **how,
         )

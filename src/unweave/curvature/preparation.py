@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
@@ -78,6 +79,7 @@ def checked_objective(
     memory_mib: float | None = None,
 ) -> Objective:
     """The objective of a trained module, once the module and the graph have passed every check."""
+    memory_mib = ranks.budget(memory_mib)
     if memory_mib is not None:
         return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
     check_data(data)

@@ -169,12 +169,13 @@ def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None = None, **how: boo
 
 
 class _Accumulated(Curvature):
-    """A product with the curvature as a sum over blocks. Each block is evaluated anew for every product."""
+    """A product with the curvature as a sum over blocks. Each is evaluated anew for every product, unless kept."""
 
     def __init__(self, kind: str, point: BlockPoint) -> None:
         super().__init__(point)
         self._kind, self._at = kind, point
         self._checked = False
+        self._kept: dict[int, Curvature] = {}
 
     def __call__(self, v: Tensor) -> Tensor:
         """The product with a vector of the length of θ; the blocks count their own passes."""
@@ -189,8 +190,12 @@ class _Accumulated(Curvature):
 
         def product(part: Objective, block: Tensor) -> Tensor:
             with torch.enable_grad():
-                operator = CURVATURES[self._kind](part.at(self._at.theta), check=not self._checked)
-                self._checked = True
+                operator = self._kept.get(id(part))
+                if operator is None:
+                    operator = CURVATURES[self._kind](part.at(self._at.theta), check=not self._checked)
+                    self._checked = True
+                    if self._at.objective.keeps:  # the one block of a rank, with its graph of derivatives
+                        self._kept[id(part)] = operator
                 part.meter.passes += 2
                 return operator.loss_product(v)
 

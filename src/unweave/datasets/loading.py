@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave.datasets.catalogue import CATALOGUE
 from unweave.datasets.demo import demo_graph
 from unweave.datasets.files import fetch, find_root
@@ -51,14 +52,16 @@ def load(name: str, *, seed: int = 0, root: str | Path | None = None) -> Data:
         pairs.name, pairs.split_seed = key, seed
         return pairs
     if key == "lastfm":
-        recommender = load_lastfm(find_root(root), seed)
+        with ranks.in_turn():
+            recommender = load_lastfm(find_root(root), seed)
         recommender.name, recommender.split_seed = key, seed
         return recommender
     if key == "demo":
         data = demo_graph()
     else:
         entry = CATALOGUE[key]
-        raw = fetch(key, entry, find_root(root))
+        with ranks.in_turn():
+            raw = fetch(key, entry, find_root(root))
         if entry.whole:
             graphs = Graphs.of(read_graphs(entry, raw), seed=seed)
             graphs.name, graphs.split_seed = key, seed

@@ -111,6 +111,11 @@ class Method(ABC):
     rules: ClassVar[tuple[str, ...]] = ()
     gone: ClassVar[Mapping[str, str]] = {}
 
+    @property
+    def spread(self) -> bool:
+        """Whether several ranks can share its work: what works in bounded memory can be."""
+        return self.bounded
+
     def check(self) -> None:  # noqa: B027 (most need nothing)
         """Refuse, before any work, where the method was not told what it needs: how to train, above all."""
 

@@ -40,6 +40,11 @@ class Certified(Method):
     steps: int = TUNING.release.refine
     noise_seed: int | None = None
 
+    @property
+    def spread(self) -> bool:
+        """Ranks share its work, each with one block that is kept."""
+        return True
+
     def __post_init__(self) -> None:
         check_promise(self.epsilon, self.delta)
         if not (0 < self.tolerance < 1 and self.steps >= 1):

@@ -2,6 +2,7 @@
 
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave.changes import Change
 from unweave.errors import MethodError
 from unweave.graph.alteration import Alteration, alter
@@ -28,6 +29,8 @@ def check_answers(how: Method, *, defer: bool = False, bounded: bool = False) ->
             "'retrain' for the change, or forget what is to go with a request of its own"
         )
     for asked, name in ((defer, "defer (--defer)"), (bounded, "memory_mib (--memory-mib)")):
+        if asked and ranks.joined():
+            raise MethodError(f"ranks share the work of deletions alone; {ranks.without(name)}")
         if asked:
             raise MethodError(f"{name} is for deletions alone, not for data that is added or corrected; leave it out")
 

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave.curvature.local import LocalProblem
@@ -186,9 +187,12 @@ class Problem:
 
 
 def _divergence(before: Tensor, after: Tensor) -> float:
-    """Mean KL(before ‖ after) of outputs that are logits."""
+    """Mean KL(before ‖ after) of outputs that are logits; of several ranks each looks at some of the rows."""
     total = 0.0
-    for some in zip(torch.split(before.detach(), ROWS), torch.split(after.detach(), ROWS), strict=True):
-        p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in some)
-        total += float((p.exp() * (p - q)).sum())
-    return total / before[..., 0].numel()
+    with ranks.together("a divergence"):
+        own = (outputs.detach().tensor_split(ranks.size())[ranks.rank()] for outputs in (before, after))
+        for some in zip(*(torch.split(outputs, ROWS) for outputs in own), strict=True):
+            p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in some)
+            total += float((p.exp() * (p - q)).sum())
+    summed = ranks.total(torch.tensor(total, dtype=torch.float64, device=before.device))
+    return float(summed) / before[..., 0].numel()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cached_property, lru_cache
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 from torch.func import functional_call
 from torch_geometric.data import Data
 
@@ -92,7 +92,10 @@ class Objective:
         self.mass = loss.mass(self._targets)
         self.mu: Tensor = decay * self.mass
         self._caller = _Caller(model, forward)
-        self._shapes = {name: parameter.shape for name, parameter in trained(model).items()}
+
+    @cached_property
+    def _shapes(self) -> dict[str, Size]:
+        return {name: parameter.shape for name, parameter in trained(self.model).items()}
 
     @cached_property
     def _recorded(self) -> Function | None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import in_sequence
@@ -38,7 +39,7 @@ def forget(state: State, request: Asked, wish: Wish) -> State:
         return _idle(state, request, reason)
     if isinstance(left, Change):
         given, recipe = ready_for(state, method) | dict(wish.options), state.training.recipe
-        check_answers(make(method, given, recipe), defer=wish.defer, bounded=wish.memory_mib is not None)
+        check_answers(make(method, given, recipe), defer=wish.defer, bounded=ranks.budget(wish.memory_mib) is not None)
     screened = screen_state(state, left) if wish.screen and isinstance(left, Request) else None
     if screened is not None:
         screened.refuse()
@@ -121,6 +122,7 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
         return done.prepared
     decay = decay_vector(done.model, state.training.weight_decay)
     digest = done.receipt.parameters["digest_after"]
+    memory_mib = ranks.budget(memory_mib)
     if memory_mib is not None:
         rest = (state.training.weight_decay, state.loss, state.forward, Meter(decay.device), memory_mib)
         blocks = bounded_objective(done.model, done.graph, *rest)

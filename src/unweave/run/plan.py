@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from unweave._core import ranks
 from unweave._core.tuning import TUNING
 from unweave.certificate.bound import most_passes
 from unweave.changes import Change
@@ -148,7 +149,7 @@ def preview(state: State, request: Asked, wish: Wish) -> Plan:
     recipe = state.training.recipe
     how = make(method, given, recipe)
     if isinstance(left, Change):
-        check_answers(how, defer=wish.defer, bounded=wish.memory_mib is not None)
+        check_answers(how, defer=wish.defer, bounded=ranks.budget(wish.memory_mib) is not None)
     old = not wish.defer and "prepared" in given and worn(state) > TUNING.minimum.worn
     if old:
         first.append("the prepared state would be computed anew, as a fifth of the graph went since")
@@ -186,7 +187,8 @@ def _posed(
 ) -> tuple[dict[str, Any], Expected, tuple[float, float]]:
     """The problem that the request poses, and what the method says of it."""
     decay, graph = state.training.weight_decay, state.graph
-    bounded = wish.memory_mib is not None
+    memory_mib = ranks.budget(wish.memory_mib)
+    bounded = memory_mib is not None
     check_kinds(how, decay, state.training.recipe, None, defer=False, bounded=bounded, strict=wish.strict)
     meter = meter_for(state.model, state.base, request)
     with torch.enable_grad():
@@ -196,7 +198,7 @@ def _posed(
             request,
             how,
             None,
-            wish.memory_mib,
+            memory_mib,
             weight_decay=decay,
             loss=state.loss,
             forward=state.forward,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from unweave._core import ranks
 from unweave.run.files import files_of
 from unweave.run.folder import ANYTHING, Expected, write_folder
 from unweave.run.state import State
@@ -20,7 +21,7 @@ def save(state: State, path: str | Path, *, overwrite: bool) -> State:
     path = Path(path)
     home = state.origin if is_home(state, path) else None
     expected: Expected = None if not overwrite else ANYTHING if home is None else home.digest
-    digest = write_folder(path, files_of(state), state.receipts.log, expected)
+    digest = ranks.first(lambda: write_folder(path, files_of(state), state.receipts.log, expected))
     return state if home is None else replace(state, origin=home._replace(digest=digest))
 
 

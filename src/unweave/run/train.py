@@ -1,6 +1,7 @@
 """Train a model from scratch, and keep it with its graph and recipe."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from torch import nn
 from torch_geometric.data import Data
@@ -10,6 +11,7 @@ from unweave.objective.objective import Forward, call
 from unweave.run.run import Run
 from unweave.training.adam import Progress
 from unweave.training.fit import train_model
+from unweave.training.resuming import Resume
 
 __all__ = ["train"]
 
@@ -29,6 +31,7 @@ def train(
     forward: Forward = call,
     examine: bool = True,
     memory_mib: float | None = None,
+    resume: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train ``model`` in place, from scratch: its weights are drawn anew from ``seed``.
@@ -59,6 +62,8 @@ def train(
             the same function (``metrics["agreement"]``); it takes as long again.
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes, and dropout is drawn for every block. ``data.x`` may be a memory map.
+        resume: A file that holds the ``checkpoints`` while training goes on, and is deleted at its end: the same call
+            goes on from the last of them after it was interrupted. It remembers the graph.
         progress: Called with (done, total) as the work goes on.
 
     Returns:
@@ -78,8 +83,11 @@ def train(
         forward=forward,
         examine=examine,
         memory_mib=memory_mib,
+        resume=None if resume is None else Path(resume),
         progress=progress,
     )
+    if resume is not None:
+        Resume(Path(resume)).done()
     return Run(
         done.model,
         data,

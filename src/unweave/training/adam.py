@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave.errors import DivergenceError, MethodError, ModelError
 from unweave.objective.decay import decays_in
 from unweave.objective.objective import Objective
@@ -182,6 +183,8 @@ def _descend(
     model.train()
     start, done = perf_counter(), 0
     loss = torch.zeros(())
+    if seconds is not None and ranks.joined():
+        raise MethodError("ranks do not stop by the clock, which is not the same on all; give epochs, not seconds")
     while (epochs is None or done < epochs) and (not done or seconds is None or perf_counter() - start < seconds):
         optimiser.zero_grad()
         loss = objective.backward(model)

@@ -17,6 +17,7 @@ from unweave.objective.parameters import flatten
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.minimum import polish_objective, without_some
+from unweave.training.resuming import Resume, key_of
 
 __all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "descend", "in_words"]
 
@@ -63,14 +64,25 @@ def descend(
     epochs: int,
     lr: float,
     shares: Sequence[float] = (),
+    resume: Resume | None = None,
     progress: Progress | None = None,
 ) -> list[Checkpoint]:
-    """Train the model of an objective by Adam from the start, in place; the states from which the shares begin."""
+    """Train the model of an objective by Adam from the start, in place; the states from which the shares begin.
+
+    Where states of the same training are kept already it goes on from the last of them.
+    """
     meter, trainer = objective.meter, Adam(lr, objective, progress)
     stops = sorted({resume_at(share, epochs) for share in shares} - {0})
+    states, key = list[Checkpoint](), ""
+    if resume is not None:
+        key = key_of(objective, seed=seed, epochs=epochs, lr=lr, stops=stops)
+        states = resume.known(key)
     with seeded(seed, meter.device), meter.phase("train"):
-        *states, _ = train_through(trainer, objective.model, objective.data, None, [*stops, epochs])
-    return states
+        for stop in [*stops[len(states) :], epochs]:
+            states += train_through(trainer, objective.model, objective.data, states[-1] if states else None, [stop])
+            if resume is not None and stop < epochs:
+                resume.keep(key, states)
+    return states[:-1]
 
 
 def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs: int, lr: float) -> Agreement | None:

@@ -4,12 +4,14 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.certificate.release import certifiable, release
@@ -29,6 +31,7 @@ from unweave.training.ending import train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
 from unweave.training.recipe import Recipe
+from unweave.training.resuming import Resume
 
 __all__ = ["CERTIFIED_DECAY", "ORDINARY_DECAY", "Trained", "check_shares", "train_model"]
 
@@ -71,6 +74,7 @@ class _Job:
         examine: Whether to find out if another seed ends at the same minimum.
         progress: Called with (done, total).
         memory_mib: What evaluating the model may hold at a time.
+        resume: Where states are kept while it goes on.
     """
 
     model: nn.Module
@@ -81,6 +85,7 @@ class _Job:
     examine: bool
     progress: Progress | None
     memory_mib: float | None
+    resume: Resume | None = None
 
     def objective(self, decay: float | Mapping[str, float]) -> Objective:
         """What is minimised, with a meter of its own."""
@@ -108,10 +113,12 @@ def train_model(
     forward: Forward = call,
     examine: bool = False,
     memory_mib: float | None = None,
+    resume: Path | None = None,
     progress: Progress | None = None,
 ) -> Trained:
     """Train ``model`` in place, from scratch; the arguments are those of :func:`unweave.train`."""
     check_shares(checkpoints)
+    memory_mib = ranks.budget(memory_mib)
     loss = as_loss(loss)
     check_data(data)
     check_model(model, data, trained=False)
@@ -119,7 +126,7 @@ def train_model(
         raise ModelError("a certified model is trained to its minimum already; leave forgettable (--forgettable) out")
     if certify is not None and checkpoints:
         raise ModelError("a certified model has no path of training to replay; leave checkpoints (--checkpoints) out")
-    if certify is not None and memory_mib is not None:
+    if certify is not None and memory_mib not in (None, math.inf):
         raise ModelError("a certified model is trained on the whole graph at once; leave memory_mib (--memory-mib) out")
     with seeded(seed, data.x.device):
         reinitialise(model)
@@ -127,6 +134,10 @@ def train_model(
             check_calls(model, data, loss, forward)
     first = FIRST_PHASE if epochs is None else epochs
     job = _Job(model, data, loss, forward, checkpoints, examine, progress, memory_mib)
+    if resume is not None:
+        if not checkpoints:
+            raise ModelError("resume goes on from states that are kept; say which with checkpoints (--checkpoints)")
+        job = replace(job, resume=Resume(resume))
     if certify is not None:
         chosen = CERTIFIED_DECAY if weight_decay is None else weight_decay
         return _certify(job, Recipe(seed, first, lr, chosen, certify=certify))
@@ -151,7 +162,7 @@ def _fit(job: _Job, recipe: Recipe) -> Trained:
     """Adam for as many epochs as the recipe says."""
     objective, told = job.objective(recipe.weight_decay), job.progress
     tell = None if told is None else lambda done, _: told(done, recipe.epochs)
-    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    states = descend(objective, shares=job.shares, resume=job.resume, progress=tell, **_how(recipe))
     kept = traced(states, objective) if walkable(job.model) else tuple(states)
     metrics = job.scores(objective) | {"train_seconds": objective.meter.seconds["train"]}
     return Trained(job.model, recipe, metrics, checkpoints=kept)
@@ -178,7 +189,7 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     refuse_no_decay(objective)
     total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
-    states = descend(objective, shares=job.shares, progress=tell, **_how(recipe))
+    states = descend(objective, shares=job.shares, resume=job.resume, progress=tell, **_how(recipe))
     descended, before = meter.passes, job.scores(objective)
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):

@@ -10,6 +10,7 @@ from inspect import Parameter, Signature, signature
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave.errors import MethodError
 from unweave.training.adam import refuse_spoilt, spoil
 from unweave.training.checkpoints import Trainer
@@ -126,6 +127,10 @@ def _binds(takes: Signature, count: int) -> bool:
 
 def refuse_bounded(trainer: AnyTrainer | str | None, memory_mib: object) -> None:
     """How much memory a training of one's own takes is not ours to bound."""
+    if trainer is not None and ranks.joined():
+        raise MethodError(
+            "trainer= is given the whole graph, and is not ours to spread over ranks; " + ranks.without("")
+        )
     if trainer is not None and memory_mib is not None:
         raise MethodError(
             "trainer= is given the whole graph, so memory_mib (--memory-mib) cannot bound what it takes; leave it out"

@@ -11,6 +11,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave.auditing.case import Case, Subject
 from unweave.auditing.form import OPERATOR, Probe
@@ -73,7 +74,7 @@ def _epochs(case: Case, subject: Subject, nodes: Tensor, goal: float) -> float:
     meter = Meter(case.data.x.device)
     objective = objective_within(model, case.data, decay, how.loss, how.forward, meter, how.memory_mib)
     with torch.enable_grad():
-        if how.memory_mib is None and not how.forward(model, case.data).requires_grad:
+        if ranks.budget(how.memory_mib) is None and not how.forward(model, case.data).requires_grad:
             return float(EPOCHS)  # votes of several models have no slope: nothing is learnt by descent
         for epoch in range(1, EPOCHS + 1):
             optimiser.zero_grad()

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from unweave._core import ranks
 from unweave._core.writing import write_whole
 from unweave.auditing.audit import Audit
 from unweave.auditing.report.panels import figures, glance, groups
@@ -26,7 +27,7 @@ def write_report(
         The file.
     """
     text = render_report(audit, models=None if models is None else str(models), command=command)
-    return write_whole(path, text)
+    return Path(ranks.first(lambda: str(write_whole(path, text))))
 
 
 def render_report(audit: Audit, *, models: str | None = None, command: str | None = None) -> str:

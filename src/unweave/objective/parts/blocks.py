@@ -10,9 +10,15 @@ Halos overlap: a sweep costs more than a pass over the graph, and the meter says
 
 The block size is found, not guessed: the first sweep of each kind counts the bytes that its blocks hold, starting
 from a single node, and a block that exceeds the budget is halved. Later sweeps repeat the blocks that were found.
+
+Where several ranks do the job (:mod:`unweave._core.ranks`), each sweeps the blocks of its own nodes, and sums, losses
+and outputs are put together, the same on every rank: whoever asks does not know. Without a budget a rank has one block,
+which is made once.
 """
 
+import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -20,8 +26,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
-from unweave._core.memory import MIB, OverBudget, TensorBytes, check_memory
+from unweave._core.memory import MIB, check_memory
 from unweave.errors import BudgetError, ModelError
 from unweave.graph.neighbourhood import halo
 from unweave.graph.removal import take
@@ -29,8 +36,10 @@ from unweave.graph.view import GraphView
 from unweave.objective.losses import Loss, mean_of
 from unweave.objective.objective import Forward, Objective, Point
 from unweave.objective.parameters import flatten, trained
+from unweave.objective.parts.fitting import Fitting
 from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
+from unweave.objective.parts.sharing import Shares, drawing, kept_halo, reduced
 from unweave.request import Request
 
 __all__ = ["BlockPoint", "Blocks"]
@@ -49,12 +58,15 @@ class Blocks(Objective):
         decay: Weight decay per parameter.
         forward: How the module is called.
         meter: Where passes are counted, as shares of the graph.
-        memory_mib: What a block may hold at a time, beside graph, index, outputs and vectors as long as θ.
+        memory_mib: What a block may hold at a time, beside graph, index, outputs and vectors as long as θ; ``inf`` for
+            the one block of a rank, which is kept.
         sizes: Block sizes that served another graph of this kind.
+        like: How nodes were shared out on another graph of this kind.
 
     Attributes:
         locality: As given.
-        found: The blocks of each kind of sweep, as many as it has been asked for.
+        found: The blocks of each kind of sweep, as many as it has been asked for; of this rank's nodes.
+        shares: Who evaluates which nodes.
         peak: The most bytes that a block has held.
     """
 
@@ -68,11 +80,15 @@ class Blocks(Objective):
         meter: Meter,
         memory_mib: float,
         sizes: dict[str, int] | None = None,
+        like: "Blocks | None" = None,
     ) -> None:
         if locality.refusal is not None:
-            raise ModelError(
-                f"the memory of this model cannot be bounded: {locality.refusal}; leave memory_mib (--memory-mib) out"
+            what = (
+                "work on this model cannot be shared"
+                if ranks.joined()
+                else "the memory of this model cannot be bounded"
             )
+            raise ModelError(f"{what}: {locality.refusal}; {ranks.without('memory_mib (--memory-mib)')}")
         assert locality.graph is not None
         view = locality.graph
         self.model, self.loss, self.decay, self.forward, self.meter = model, loss, decay, forward, meter
@@ -87,6 +103,12 @@ class Blocks(Objective):
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
         self._sizes: dict[str, int] = {} if sizes is None else sizes
+        known: Shares | None = None if like is None else like.shares
+        how = (locality.reach, locality.border, self.nodes, self._others, self.keeps, known)
+        self.shares: Shares = Shares(view, *how)
+        self._made: dict[bool, tuple[Data, int]] = {}
+        self._parts: dict[bool, tuple[Objective, int]] = {}
+        self._spent = 0.0
 
     @cached_property
     def data(self) -> Data:
@@ -113,6 +135,11 @@ class Blocks(Objective):
 
     recorded = written_out = False
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is one block, which is kept."""
+        return self._limit == math.inf
+
     def record(self, theta: Tensor) -> str:
         """Blocks differ in shape, so there is nothing to record."""
         return "no: it is done in blocks"
@@ -120,7 +147,7 @@ class Blocks(Objective):
     def of(self, model: nn.Module) -> "Blocks":
         """The same objective for another module of the same architecture."""
         same = self._like(model, self.locality)
-        same.found = self.found
+        same.found, same._made = self.found, self._made
         return same
 
     def anew(self, model: nn.Module, data: Data) -> "Blocks":
@@ -142,7 +169,7 @@ class Blocks(Objective):
 
     def _like(self, model: nn.Module, locality: Locality) -> "Blocks":
         some = (self.loss, self.decay, self.forward, self.meter, self.memory_mib, self._sizes)
-        return Blocks(model, locality, *some)
+        return Blocks(model, locality, *some, like=self)
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, without derivatives."""
@@ -159,97 +186,105 @@ class Blocks(Objective):
         What is drawn at random, like dropout, is drawn for every block, so that no draw is that of the whole graph.
         """
         parameters = list(trained(model).values())
+        generators = [self.meter.device] if self.meter.device.type == "cuda" else []
+        drawn = drawing(generators)
 
         def work(part: Objective, block: Tensor) -> tuple[Tensor, tuple[Tensor | None, ...]]:
             part.meter.passes += 2
-            loss = mean_of(part.node_losses(part.forward(model, part.data)), self.mass)
+            with drawn(block):
+                loss = mean_of(part.node_losses(part.forward(model, part.data)), self.mass)
             return loss.detach(), torch.autograd.grad(loss, parameters, allow_unused=True)
 
-        if "training" not in self.found:  # finding blocks that fit draws more often than training does
-            cuda = [self.meter.device] if self.meter.device.type == "cuda" else []
-            with torch.random.fork_rng(devices=cuda):
+        if "training" not in self.found and not ranks.joined():  # finding blocks that fit draws more often
+            with torch.random.fork_rng(devices=generators):
                 for _ in self.over_blocks("training", work):
                     pass
-        total = torch.zeros((), device=self.meter.device)
-        for loss, gradients in self.over_blocks("training", work):
-            total += loss
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                if gradient is not None:
-                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        return total
+        total = torch.zeros((), device=self.meter.device, dtype=torch.float64 if ranks.joined() else None)
+        sums: list[Tensor | None] = [None] * len(parameters)
+        with self.sweep("training"):
+            for loss, gradients in self.over_blocks("training", work):
+                total += loss
+                for n, gradient in enumerate(gradients):
+                    if gradient is not None:
+                        known = sums[n]
+                        sums[n] = gradient if known is None else known.add_(gradient)
+        if ranks.joined():
+            total, sums = reduced(total, sums, parameters)
+        for parameter, gradient in zip(parameters, sums, strict=True):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return total.to(self.decay.dtype) if ranks.joined() else total
 
     def describe(self) -> dict[str, Any]:
         """What the receipt says of the blocks."""
-        return {
-            "memory_mib": self.memory_mib,
-            "largest_mib": round(self.peak / MIB, 3),
-            "blocks": {kind: len(blocks) for kind, blocks in self.found.items()},
-        }
+        with ranks.together("describing blocks"):
+            own = torch.tensor([[self.peak, *(len(blocks) for blocks in self.found.values())]], dtype=torch.float64)
+        found = ranks.rows(own, [1] * ranks.size())
+        counts = dict(zip(self.found, found[:, 1:].sum(dim=0).int().tolist(), strict=True))
+        told = {"memory_mib": self.memory_mib, "largest_mib": round(float(found[:, 0].max()) / MIB, 3)}
+        return ({"ranks": ranks.size()} if ranks.joined() else {}) | ({} if self.keeps else told) | {"blocks": counts}
+
+    @contextmanager
+    def sweep(self, kind: str, theta: Tensor | None = None) -> Iterator[None]:
+        """A sweep that every rank does its part of; passes are counted together."""
+        with ranks.together(kind, theta):
+            yield
+        if ranks.joined():
+            self.meter.passes += float(ranks.total(torch.tensor(self._spent, dtype=torch.float64)))
+            self._spent = 0.0
 
     def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
-        """Do some work on every block of training nodes, or of the others, in order.
+        """Do some work on every block of this rank's training nodes, or others, in order.
 
         Args:
             kind: Its name; the same work on the same graph takes the same memory.
             work: Given the objective of a block, whose first nodes are those of the block, and their ids.
             others: Whether the nodes are those that were not trained on.
         """
+        nodes = self.shares.of(others=others).mine
+        if self.keeps:
+            self.found[kind] = [nodes] * bool(nodes.numel())
         if kind in self.found:
             for block in self.found[kind]:
-                yield self._do(block, work)
+                yield self._do(block, work, others)
             return
-        nodes = self._others if others else self.nodes
-        size = self._sizes[kind] = self._sizes.get(kind) or self._try(nodes, work)
         blocks: list[Tensor] = []
-        at = 0
-        while at < nodes.numel():
-            block = nodes[at : at + size]
-            try:
-                result, peak = self._count(block, work)
-            except OverBudget:
-                if block.numel() == 1:
-                    self._refuse(block, work)
-                size = max(1, block.numel() // 2)
-                continue
+        fitting = Fitting(lambda block: self._do(block, work), self._limit, self._refuse)
+        size = self._sizes[kind] = self._sizes.get(kind) or fitting.largest(nodes)
+        for block, result, peak in fitting.through(nodes, size):
             yield result
             self.peak = max(self.peak, peak)
             blocks.append(block)
-            at += block.numel()
-            size = self._sizes[kind]  # of what was halved only the one block was too large
         self.found[kind] = blocks
 
-    def _try(self, nodes: Tensor, work: Work[T]) -> int:
-        """The largest power of two, or all nodes, that half the budget says will fit."""
-        size = 1
-        while size < nodes.numel():
-            try:
-                _, peak = self._count(nodes[:size], work)
-            except OverBudget:
-                return max(1, size // 2)
-            if 2 * peak > self._limit:
-                return size
-            size *= 2
-        return max(1, nodes.numel())
-
-    def _count(self, block: Tensor, work: Work[T], *, limited: bool = True) -> tuple[T, int]:
-        """What the work gives, and the most bytes it held."""
-        with TensorBytes(self._limit if limited else float("inf")) as counted:
-            result = self._do(block, work)
-        return result, counted.peak
-
-    def _do(self, block: Tensor, work: Work[T]) -> T:
-        part = halo(self.view, block, self.locality.reach, self.locality.border)
-        data = part.data(self.view)
-        inner = Meter(self.meter.device)
-        objective = Objective(self.model, data, self.loss, self.decay, self.forward, inner)
+    def _do(self, block: Tensor, work: Work[T], others: bool = False) -> T:
+        part, nodes = self._part(block, others)
+        before = part.meter.passes
         try:
-            return work(objective, block)
+            return work(part, block)
         finally:
-            self.meter.passes += inner.passes * part.nodes.numel() / self.view.size
+            spent = (part.meter.passes - before) * nodes / self.view.size
+            if ranks.joined():
+                self._spent += spent  # the meter hears of it when all have done the sweep
+            else:
+                self.meter.passes += spent
 
-    def _refuse(self, block: Tensor, work: Work[T]) -> None:
-        """Say what the one node needs that does not fit, once that is known."""
-        _, peak = self._count(block, work, limited=False)
+    def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
+        """The objective of a block on its halo, and the nodes of that; the one block of a rank is kept."""
+        kept, here = self.keeps, self.locality
+        if kept and others in self._parts:
+            return self._parts[others]
+        made = self._made.get(others)
+        if made is None:
+            found = (kept_halo if kept else halo)(self.view, block, here.reach, here.border)
+            made = found.data(self.view), found.nodes.numel()
+        part = Objective(self.model, made[0], self.loss, self.decay, self.forward, Meter(self.meter.device)), made[1]
+        if kept:
+            self._made[others], self._parts[others] = made, part
+        return part
+
+    def _refuse(self, block: Tensor, peak: int) -> None:
+        """Say what the one node needs that does not fit."""
         raise BudgetError(
             f"memory_mib={self.memory_mib:g} is too little: node {int(block[0])} alone, with the "
             f"{self.locality.reach.steps} hops that its output depends on, takes {peak / MIB:.3g} MiB; allow at least "
@@ -272,14 +307,17 @@ class BlockPoint(Point):
 
     @cached_property
     def _swept(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses and outputs of the training nodes, and the gradient of the summed loss where it was taken."""
+        """Losses of the training nodes, outputs of this rank's, and the gradient of the sum where it was taken."""
         slope = torch.zeros_like(self.theta, dtype=torch.float64)
         losses, rows = [], []
-        for found in self.objective.over_blocks("gradient", self._settled) if self._with_gradient else self._looks():
-            losses.append(found[0])
-            rows.append(found[1])
-            slope += found[2]
-        return torch.cat(losses), torch.cat(rows), slope.to(self.theta)
+        objective = self.objective
+        with objective.sweep("gradient" if self._with_gradient else "losses", self.theta):
+            for found in objective.over_blocks("gradient", self._settled) if self._with_gradient else self._looks():
+                losses.append(found[0])
+                rows.append(found[1])
+                slope += found[2]
+        slope = ranks.total(slope) if self._with_gradient else slope
+        return objective.shares.trained.all_rows(torch.cat(losses)), torch.cat(rows), slope.to(self.theta)
 
     @cached_property
     def losses(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
@@ -288,12 +326,20 @@ class BlockPoint(Point):
 
     @cached_property
     def outputs(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
-        """Model outputs of all nodes; those of nodes that were not trained on are computed when they are asked for."""
-        trained = self._swept[1]
-        outputs = trained.new_zeros(self.objective.view.size, *trained.shape[1:])
-        outputs[self.objective.nodes] = trained
-        for block, rows in self.objective.over_blocks("outputs", self._others, others=True):
-            outputs[block] = rows
+        """Model outputs of all nodes; those of nodes not trained on are computed when they are asked for."""
+        objective, own = self.objective, self._swept[1]
+        if objective.shares.whole:
+            with objective.sweep("outputs"):
+                pass
+            return objective.shares.of().all_rows(own)
+        outputs = own.new_zeros(objective.view.size, *own.shape[1:])
+        with objective.sweep("outputs", self.theta):
+            for block, rows in objective.over_blocks("outputs", self._others, others=True):
+                outputs[block] = rows
+        outputs[objective.nodes] = objective.shares.of().all_rows(own)
+        if ranks.joined():
+            rest = objective.shares.of(others=True)
+            outputs[rest.nodes] = rest.all_rows(outputs[rest.mine])
         return outputs
 
     def settle(self) -> "BlockPoint":
@@ -315,9 +361,10 @@ class BlockPoint(Point):
     def total(self, kind: str, work: Work[Tensor]) -> Tensor:
         """The sum over the blocks of vectors as long as θ, in double precision on the way."""
         total = torch.zeros_like(self.theta, dtype=torch.float64)
-        for found in self.objective.over_blocks(kind, work):
-            total += found
-        return total.to(self.theta)
+        with self.objective.sweep(kind, self.theta):
+            for found in self.objective.over_blocks(kind, work):
+                total += found
+        return ranks.total(total).to(self.theta)
 
     @cached_property
     def _slope(self) -> Tensor:
@@ -328,7 +375,12 @@ class BlockPoint(Point):
     def _settled(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         with torch.enable_grad():
             point = part.look(self.theta)
-        return point.losses, point.outputs.index_select(0, part.nodes), point.loss_gradient()
+        return point.losses, self._rows(part, block, point.outputs), point.loss_gradient()
+
+    def _rows(self, part: Objective, block: Tensor, outputs: Tensor) -> Tensor:
+        """Outputs of the training nodes, or of all nodes of the block where others are among them."""
+        whole = self.objective.shares.whole
+        return outputs[: block.numel()].clone() if whole else outputs.index_select(0, part.nodes)
 
     def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         none = torch.zeros_like(self.theta)
@@ -336,7 +388,7 @@ class BlockPoint(Point):
         def look(part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             with torch.no_grad():
                 point = part.at(self.theta)
-            return point.losses, point.outputs.index_select(0, part.nodes), none
+            return point.losses, self._rows(part, block, point.outputs), none
 
         return self.objective.over_blocks("losses", look)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.memory import check_memory
 from unweave.graph.view import GraphView
@@ -55,14 +56,16 @@ def objective_within(
     meter: Meter,
     memory_mib: float | None,
 ) -> Objective:
-    """The objective of a module, in blocks where memory is bounded."""
+    """The objective of a module, in blocks where memory is bounded or ranks share the work."""
+    memory_mib = ranks.budget(memory_mib)
     if memory_mib is not None:
         return bounded_objective(model, data, weight_decay, loss, forward, meter, memory_mib)
     return Objective(model, data, loss, decay_vector(model, weight_decay), forward, meter)
 
 
 def predict(model: nn.Module, data: Data, forward: Forward, loss: Loss, memory_mib: float | None) -> Tensor:
-    """Outputs of all nodes of a trained module in eval mode, in blocks where memory is bounded."""
+    """Outputs of all nodes of a trained module in eval mode, in blocks where memory is bounded or there are ranks."""
+    memory_mib = ranks.budget(memory_mib)
     if memory_mib is not None:
         parameters = tuple((p.shape, p.dtype) for p in model.parameters())
         sizes = _sizes_of(str(type(model)), parameters, data.num_nodes, data.num_edges, memory_mib)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.memory import MIB, OverBudget, TensorBytes
 from unweave.errors import BudgetError, ModelError, UnweaveError
 from unweave.graph.edit import attributes
@@ -115,8 +116,8 @@ def _try(model: nn.Module, part: Data, forward: Forward, limit: float) -> Tensor
         raise
     except Exception as error:  # a model of anyone's may want the whole graph in any way
         raise ModelError(
-            f"the model cannot be called on a part of the graph ({type(error).__name__}: {error}), so its memory "
-            "cannot be bounded; leave memory_mib (--memory-mib) out"
+            f"the model cannot be called on a part of the graph ({type(error).__name__}: {error}), so it cannot "
+            f"be evaluated in parts; {ranks.without('memory_mib (--memory-mib)')}"
         ) from error
 
 

@@ -1,0 +1,225 @@
+"""Who of several ranks evaluates which nodes: stretches of nodes whose halos are about as much work.
+
+A node costs what its neighbourhood has, and a hub's costs whoever has one of its neighbours, so that as many nodes each
+would not do. Stretches are cut by the edges into each node first. Then every rank takes the halo of its own, all tell
+each other how large it was, and the cuts move until the largest is hardly larger than the mean.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from unweave._core import ranks
+from unweave._core.memo import stamp
+from unweave.errors import ModelError
+from unweave.graph.neighbourhood import Border, Halo, halo
+from unweave.graph.view import GraphView
+from unweave.models.reach import Reach
+
+__all__ = ["Share", "Shares", "drawing", "kept_halo", "reduced"]
+
+HALOS = 3
+"""Halos that are kept of a graph: of the nodes trained on, of the others, and one more while cuts are moved."""
+
+ROUNDS = 4
+"""How often stretches are cut anew."""
+
+EVEN = 1.1
+"""The largest work beside the mean that is even enough: cutting again takes a halo, as long as an evaluation or two."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank evaluates of some nodes, and where the stretches of all of them begin.
+
+    Attributes:
+        nodes: All nodes that are shared out, sorted.
+        starts: The first node of each rank's stretch but the first.
+        work: What each rank's halo holds, nodes and edges, where that was looked at.
+    """
+
+    nodes: Tensor
+    starts: Tensor
+    work: tuple[float, ...] = ()
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many nodes each rank has."""
+        ends = [0, *torch.searchsorted(self.nodes, self.starts).tolist(), self.nodes.numel()]
+        return [int(b) - int(a) for a, b in pairwise(ends)]
+
+    @property
+    def mine(self) -> Tensor:
+        """The nodes of this rank."""
+        before = sum(self.counts[: ranks.rank()])
+        return self.nodes[before : before + self.counts[ranks.rank()]]
+
+    def of(self, nodes: Tensor) -> "Share":
+        """The same cuts through other nodes, as they are after a request."""
+        return replace(self, nodes=nodes)
+
+    def all_rows(self, mine: Tensor) -> Tensor:
+        """Rows of all nodes, from those of this rank's."""
+        return ranks.rows(mine, self.counts) if ranks.joined() else mine
+
+
+class Shares:
+    """Who evaluates which training nodes, and which others.
+
+    Args:
+        view: The graph.
+        reach: The message-passing steps of the model.
+        border: How the rim of a halo comes to its degrees.
+        nodes: The training nodes.
+        others: All others.
+        keeps: Whether every rank has one block, which is kept.
+        known: Those of another graph of this kind, which is cut in the same places.
+
+    Attributes:
+        whole: Whether the block of a rank has all its nodes, because most are training nodes: their outputs then come
+            with the losses.
+    """
+
+    def __init__(
+        self,
+        view: GraphView,
+        reach: Reach,
+        border: Border,
+        nodes: Tensor,
+        others: Tensor,
+        keeps: bool,
+        known: "Shares | None" = None,
+    ) -> None:
+        self._view, self._how, self._nodes, self._others, self._keeps = view, (reach, border), nodes, others, keeps
+        self._found: dict[bool, Share] = {}
+        self.whole = False
+        if known is not None and known._found and min(known._found[False].of(nodes).counts):
+            self.whole = known.whole
+            for which, share in known._found.items():
+                self._found[which] = share if self.whole else share.of(others if which else nodes)
+
+    def of(self, *, others: bool = False) -> Share:
+        """Who has which nodes of the block that training nodes are in, or of the one for the others."""
+        if False not in self._found:
+            self._found[False] = self._cut()
+        if others not in self._found:
+            self._found[others] = share_out(self._view, self._others, *self._how, evenly=False)
+        return self._found[others]
+
+    @property
+    def trained(self) -> Share:
+        """Who has which training nodes."""
+        return self.of().of(self._nodes)
+
+    def _cut(self) -> Share:
+        if self._keeps and 2 * self._nodes.numel() >= self._view.size:
+            everyone = torch.arange(self._view.size, device=self._nodes.device)
+            found = share_out(self._view, everyone, *self._how, evenly=True)
+            self.whole = all(2 * t >= n for t, n in zip(found.of(self._nodes).counts, found.counts, strict=True))
+            if self.whole:
+                return found
+        return share_out(self._view, self._nodes, *self._how, evenly=True)
+
+
+def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, evenly: bool) -> Share:
+    """Cut nodes into a stretch for every rank; where there are no ranks, one has all of them.
+
+    Args:
+        view: The graph.
+        nodes: Ids of the nodes, sorted.
+        reach: The message-passing steps of the model.
+        border: How the rim of a halo comes to its degrees.
+        evenly: Whether to look at the halos; otherwise the edges into each node decide.
+    """
+    count = ranks.size()
+    if evenly and nodes.numel() < count:
+        raise ModelError(
+            f"there are {nodes.numel()} training nodes and {count} ranks, so that some would have nothing to do; start "
+            f"fewer (--nproc-per-node {max(1, nodes.numel())})"
+        )
+    if count == 1 or not nodes.numel():
+        return Share(nodes, nodes.new_zeros(count - 1))
+    side = view.index.into if reach.flow == "source_to_target" else view.index.out
+    weight = 1.0 + side.start.diff()[nodes].double()
+    share = best = Share(nodes, _starts(nodes, weight, count))
+    for _ in range(ROUNDS if evenly else 0):
+        made = kept_halo(view, share.mine, reach, border)
+        work = torch.zeros(count, dtype=torch.float64, device=nodes.device)
+        work[ranks.rank()] = made.nodes.numel() + made.edges.numel()
+        with ranks.together("sharing out"):
+            pass
+        work = ranks.total(work)
+        share = replace(share, work=tuple(work.tolist()))
+        best = share if not best.work or max(share.work) < max(best.work) else best
+        if max(share.work) <= EVEN * float(work.mean()):
+            break
+        of = torch.repeat_interleave(torch.tensor(share.counts, device=nodes.device))
+        weight *= (work / torch.zeros_like(work).index_add_(0, of, weight).clamp(min=1e-300))[of]
+        share = Share(nodes, _starts(nodes, weight, count))
+    return best
+
+
+def kept_halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
+    """The halo of some nodes on the graph that a view is of, kept with its edges: it serves all that is left of it."""
+    edges = view.edge_index
+    key = (stamp(edges), roots.numel(), zlib.crc32(roots.cpu().numpy().tobytes()), reach, border)
+    known = _KEPT.setdefault(edges, {})
+    if key not in known:
+        while len(known) >= HALOS:
+            del known[next(iter(known))]  # the oldest
+        known[key] = halo(GraphView.of(view.base), roots, reach, border)
+    return known[key]
+
+
+_KEPT: MutableMapping[Tensor, dict[Any, Halo]] = WeakIdKeyDictionary()
+
+
+def _starts(nodes: Tensor, weight: Tensor, count: int) -> Tensor:
+    """The first nodes of stretches of equal weight, each of at least one node where there are as many."""
+    ends = weight.cumsum(0)
+    wanted = ends[-1] * torch.arange(1, count, dtype=torch.float64, device=nodes.device) / count
+    place = torch.searchsorted(ends, wanted)
+    if nodes.numel() >= count:
+        number = torch.arange(1, count, device=nodes.device)
+        place = (place - number).cummax(0).values + number  # each begins after the one before
+        place = place.clamp(min=1).minimum(nodes.numel() - count + number)
+    return nodes[place.clamp(max=nodes.numel() - 1)]
+
+
+def drawing(devices: list[torch.device]) -> Callable[[Tensor], AbstractContextManager[None]]:
+    """What to draw a block's random numbers within: among ranks from a seed of the step and of the block.
+
+    Args:
+        devices: Those beside the CPU whose random numbers are drawn.
+    """
+    if not ranks.joined():
+        return lambda block: nullcontext()
+    step = int(torch.randint(2**40, ()))  # the same on all ranks, whose generators are
+
+    @contextmanager
+    def seeded(block: Tensor) -> Iterator[None]:
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(step * 2**20 + int(block[0]) % 2**20)
+            yield
+
+    return seeded
+
+
+def reduced(
+    total: Tensor, sums: list[Tensor | None], parameters: list[nn.Parameter]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """A loss and the gradients of all ranks, added in double precision; a parameter that none uses has none."""
+    parts = [total.reshape(1), total.new_tensor([gradient is not None for gradient in sums])]
+    zeros = (torch.zeros_like(parameter) for parameter in parameters)
+    parts += [(zero if g is None else g).reshape(-1).double() for g, zero in zip(sums, zeros, strict=True)]
+    loss, used, *found = torch.split(ranks.total(torch.cat(parts)), [part.numel() for part in parts])
+    given = (g.view_as(p).to(p.dtype) for g, p in zip(found, parameters, strict=True))
+    return loss[0], [g if some else None for g, some in zip(given, used.tolist(), strict=True)]
