@@ -94,6 +94,12 @@ class Blocks(Objective):
         return self.view.data
 
     @property
+    def labels(self) -> Tensor:
+        """Labels of all nodes."""
+        labels: Tensor = self.view.base.y
+        return labels
+
+    @property
     def stored_edges(self) -> int:
         """Stored edges of the graph."""
         return self.view.stored_edges
@@ -142,7 +148,7 @@ class Blocks(Objective):
 
     def _like(self, model: nn.Module, locality: Locality) -> "Blocks":
         some = (self.loss, self.decay, self.forward, self.meter, self.memory_mib, self._sizes)
-        return Blocks(model, locality, *some)
+        return type(self)(model, locality, *some)
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, without derivatives."""
