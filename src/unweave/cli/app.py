@@ -10,6 +10,7 @@ from unweave.cli.audit import audit
 from unweave.cli.bench import bench
 from unweave.cli.calibrate import calibrate
 from unweave.cli.compare import compare
+from unweave.cli.convert import convert
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
 from unweave.cli.forget import forget
@@ -37,6 +38,7 @@ for command in (
     demo,
     train,
     adopt,
+    convert,
     prepare,
     calibrate,
     rehearse,

@@ -18,6 +18,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, FeatureStore, GraphStore
 
 from unweave._core.document import to_json
 from unweave._core.mapped import Structure, open_array, open_tensor, sha_of
 from unweave._core.writing import write_whole
 from unweave.datasets.edges import check_edges, sorted_edges, uneven, write_ends, write_out, write_start
+from unweave.datasets.stores import write_stores
 from unweave.errors import DataError, IntegrityError
 from unweave.tasks.hetero import MASKS
 
-__all__ = ["FORMAT", "load_folder", "read_sizes", "save_folder", "seal_folder"]
+__all__ = ["FORMAT", "load_folder", "read_sizes", "save_folder", "seal_folder", "written"]
 
 FORMAT = "unweave-graph-1"
 FLOATS = ("float32", "float64")
@@ -45,22 +47,32 @@ ROWS = 1 << 16
 """Rows that are looked at a time."""
 
 
-def save_folder(data: Data, path: str | Path) -> Path:
-    """Write a graph that is in memory as a folder that :func:`load_folder` maps; it appears whole or not at all.
+def save_folder(data: Data | tuple[FeatureStore, GraphStore], path: str | Path) -> Path:
+    """Write a graph as a folder that :func:`load_folder` maps; it appears whole or not at all.
 
     Args:
-        data: With ``x``, ``edge_index``, ``y``, ``train_mask``; ``edge_weight`` and other masks where it has them.
+        data: With ``x``, ``edge_index``, ``y``, ``train_mask``; ``edge_weight`` and other masks where it has them. Or
+            PyG's pair of stores of one type of nodes, whose features are read by rows.
         path: The folder, which must not be there yet.
 
     Raises:
         DataError: The graph has something that such a folder cannot hold, or it cannot be written.
     """
-    path = Path(path)
-    _check_savable(data)
+    if isinstance(data, tuple):
+        features, edges = data
+        return written(Path(path), lambda work: write_stores(features, edges, work))
+    graph = data
+    _check_savable(graph)
+    return written(Path(path), lambda work: _write_arrays(graph, work))
+
+
+def written(path: Path, write: Callable[[Path], object]) -> Path:
+    """A folder whose arrays somebody writes beside its place; it is sealed and moved there in one step."""
     work = _workshop(path)
     try:
-        write_arrays(data, work)
+        write(work)
         seal_folder(work)
+        work.chmod(0o755)
         os.rename(work, path)
     except OSError as error:
         raise DataError(f"cannot write the graph {path}: {error}") from error
@@ -69,7 +81,7 @@ def save_folder(data: Data, path: str | Path) -> Path:
     return path
 
 
-def write_arrays(data: Data, folder: Path) -> None:
+def _write_arrays(data: Data, folder: Path) -> None:
     """The arrays of a graph in memory, its edges sorted."""
     weight = data.get("edge_weight")
     ends, values = sorted_edges(
