@@ -41,7 +41,7 @@ MODELS: dict[str, Callable[[int, int, int], torch.nn.Module]] = {
         width, classes, hidden=hidden, dropout=0, activation="tanh", unit=True
     ),
 }
-DECAY = 1e-3
+DECAY = {"sgc": 1e-5, "sign": 1e-3, "gcn": 1e-3}
 
 
 def status(key: str) -> float:
@@ -113,7 +113,7 @@ def train(folder: Path, run: Path, model: str, hidden: int, memory_mib: float) -
     """Train to a minimum, prepared."""
     data = uw.load_folder(folder)
     module, start = MODELS[model](data.num_features, data.num_classes, hidden), perf_counter()
-    made_run = uw.train(module, data, weight_decay=DECAY, forgettable=True, memory_mib=memory_mib)
+    made_run = uw.train(module, data, weight_decay=DECAY[model], forgettable=True, memory_mib=memory_mib)
     seconds = perf_counter() - start
     made_run.save(run, overwrite=True)
     assert made_run.prepared is not None

@@ -16,6 +16,7 @@ from unweave.cli.explain import explain
 from unweave.cli.forget import forget
 from unweave.cli.inspect import inspect
 from unweave.cli.ledger import ledger
+from unweave.cli.plan import plan
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
 from unweave.cli.repair import repair
@@ -39,6 +40,7 @@ for command in (
     train,
     adopt,
     convert,
+    plan,
     prepare,
     calibrate,
     rehearse,

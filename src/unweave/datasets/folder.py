@@ -160,6 +160,9 @@ def seal_folder(path: str | Path) -> Path:
         "edges": int(ends.shape[1]),
         "classes": int(labels.max()) + 1 if labels.dtype == np.int64 and labels.ndim == 1 else 0,
         "undirected": found.undirected,
+        "masks": {
+            name: int(open_array(path / f"{name}.npy").sum()) for name in MASKS if (path / f"{name}.npy").exists()
+        },
         "uneven_pairs": 0 if found.undirected else uneven(ends, start, weight),
         "files": {name: _described(path / name) for name in names},
     }
@@ -203,6 +206,7 @@ def read_sizes(path: str | Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
         numbers = [document[key] for key in ("nodes", "features", "edges", "classes", "uneven_pairs")]
+        numbers += [document["masks"]["train_mask"], *document["masks"].values()]
         files = document["files"]
         sound = all(type(n) is int and n >= 0 for n in numbers) and type(document["undirected"]) is bool
         sound = sound and all({"bytes", "type", "shape", "sha256"} <= set(file) for file in files.values())
