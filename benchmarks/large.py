@@ -31,6 +31,7 @@ from unweave.models.propagation import propagation_of
 from unweave.objective.objective import call
 from unweave.objective.parts.propagated import table_of
 from unweave.objective.scores import closed, gap, log_probabilities
+from unweave.run.forecast import Sizes, forecast, passes_of
 
 MODELS: dict[str, Callable[[int, int, int], torch.nn.Module]] = {
     "sign": lambda width, classes, hidden: uw.models.SIGN(
@@ -124,6 +125,15 @@ def train(folder: Path, run: Path, model: str, hidden: int, memory_mib: float) -
     return {"trained": seconds, "passes": passes, "metrics": scores, "at_minimum": minimum, "training_nodes": nodes}
 
 
+def planned(asked: dict[str, Any], training: float, model: str, hidden: int, memory_mib: float) -> Document:
+    """What is foretold of all this, by the sizes alone."""
+    nodes, masked = asked["nodes"], round(training * asked["nodes"])
+    sizes = Sizes(nodes, asked["stored_edges"], asked["features"], asked["classes"], masked, masked)
+    module = MODELS[model](asked["features"], asked["classes"], hidden)
+    found = forecast(sizes, module, passes_of(asked["classes"]), memory_mib=memory_mib)
+    return {"planned": found.to_dict()}
+
+
 def request_for(data: Any, kind: str, count: int) -> uw.Request:
     """Training nodes, or edges into training nodes, drawn by the seed of their number."""
     rng = np.random.default_rng([count, len(kind)])
@@ -194,6 +204,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=RESULTS / "large" / "cells.jsonl")
     parser.add_argument("--retrain", action="store_true")
+    parser.add_argument("--plan", action="store_true", help="only what is foretold")
     parser.add_argument("--keep", action="store_true", help="leave the graph where it is")
     given = parser.parse_args()
     asked = {"nodes": given.nodes, "stored_edges": given.edges, "features": given.features, "classes": given.classes}
@@ -206,6 +217,10 @@ def main() -> None:
         print(phase, json.dumps(found), flush=True)
 
     size = (given.model, given.hidden, given.memory_mib)
+    note("plan", alone(planned, asked, given.training, *size))
+    if given.plan:
+        PAGE.write(given.out.parent)
+        return
     if not (folder / "graph.json").exists():
         note("generate", alone(generate, folder, {**asked, "training": given.training}))
     note("open", alone(opening, folder))

@@ -28,14 +28,46 @@ def _rows(cell: Document) -> str | None:
     return f"{rows['halo_nodes']:,} in the halo" if "halo_nodes" in rows else None
 
 
+PHASES = {"open": "opening", "propagate": "propagating", "train": "training", "forget": "a request"}
+"""What a plan calls the phases."""
+
+
+def _planned(cell: Document, plan: Document | None, what: str) -> str | None:
+    """What was foretold of a phase."""
+    told = None if plan is None else plan[what].get(PHASES.get(cell["phase"].split()[0]))
+    if told is None:
+        return None
+    return f"{told / 1024:.2f}" if what == "memory_mib" else f"{told[0]:.3g} to {told[1]:.3g}"
+
+
+def _table(cells: list[Document], plan: Document | None) -> list[str]:
+    """The phases on one graph."""
+    return columns(
+        [c for c in cells if "planned" not in c],
+        {
+            "": lambda c: c["phase"],
+            "seconds": lambda c: number(_own(c), ".3g"),
+            "planned": lambda c: _planned(c, plan, "seconds"),
+            "peak, GiB": lambda c: number(c["peak_mib"] / 1024, ".2f"),
+            "planned peak": lambda c: _planned(c, plan, "memory_mib"),
+            "from disk, GiB": lambda c: number(c["read_bytes"] / GIB, ".2f"),
+            "passes": lambda c: None if "passes" not in c else f"{c['passes']:,.3g}",
+            "rows": _rows,
+            "retraining, seconds": lambda c: None if "retrained" not in c else number(c["retrained"], ".3g"),
+            "gap closed": lambda c: None if c.get("gap_closed") is None else number(c["gap_closed"], "+.3f"),
+        },
+    )
+
+
 def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
         "Graphs drawn onto disk with hubs, wrong labels and classes that neighbours do not tell alone, in folders that "
         "are mapped. Every phase is a process of its own. *Peak*: the most memory that process had, pages of mapped "
         "files included. *From disk*: bytes that came from the disk and not from the system's cache of files. *Rows*: "
-        "rows of PᵏX that a request read and computed anew, of those that differ after it. *Gap closed*: of the mean "
-        "KL of validation and test nodes to a model retrained with the same seed, where that was done."
+        "rows of PᵏX that a request read and computed anew, of those that differ after it. *Planned*: "
+        "what `unweave plan` says by the sizes alone, with the usual and the most passes of this version. *Gap "
+        "closed*: of the mean KL of validation and test nodes to a model retrained with the same seed, where it was."
     )
     sizes = dict.fromkeys((c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) for c in found)
     for size in sizes:
@@ -50,19 +82,7 @@ def blocks(found: list[Document]) -> Blocks:
             f"{first['training']:.1%} of the nodes are trained on; `memory_mib` {first['memory_mib']:g}, on "
             f"{first['cores']} cores with one thread.{told}"
         )
-        yield columns(
-            cells,
-            {
-                "": lambda c: c["phase"],
-                "seconds": lambda c: number(_own(c), ".3g"),
-                "peak, GiB": lambda c: number(c["peak_mib"] / 1024, ".2f"),
-                "from disk, GiB": lambda c: number(c["read_bytes"] / GIB, ".2f"),
-                "passes": lambda c: None if "passes" not in c else f"{c['passes']:,.0f}",
-                "rows": _rows,
-                "retraining, seconds": lambda c: None if "retrained" not in c else number(c["retrained"], ".3g"),
-                "gap closed": lambda c: None if c.get("gap_closed") is None else number(c["gap_closed"], "+.3f"),
-            },
-        )
+        yield _table(cells, next((c["planned"] for c in reversed(cells) if "planned" in c), None))
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield f"Measured by `python benchmarks/large.py --nodes … --edges … --model …` on {where}."
 

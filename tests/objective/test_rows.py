@@ -148,6 +148,25 @@ def test_objective_and_curvature_on_rows_are_those_of_the_whole_graph(tmp_path: 
             rows.anew(model, data)
 
 
+def test_without_a_budget_a_folder_is_taken_as_any_graph_is(tmp_path: Path) -> None:
+    data = graph()
+    folder = uw.load_folder(uw.save_folder(data, tmp_path / "g"))
+    requests = [uw.Request(nodes=[3], features={9: [0]}), uw.Request(edges=[(0, 7)])]
+    models = []
+    for here in (folder, data):
+        torch.manual_seed(0)
+        model = uw.models.SGC(5, 3).double()
+        run = uw.train(model, here, weight_decay=1e-2, epochs=20).prepare().forget(requests)
+        models.append(parameters(run))
+        run.save(tmp_path / f"run{len(models)}")
+    assert torch.allclose(*models, rtol=0, atol=1e-10)
+    again = uw.Run.open(tmp_path / "run1", data=uw.load_folder(tmp_path / "g")).verify()
+    again = again.forget(uw.Request(nodes=[8]), memory_mib=64.0, out=tmp_path / "run3")
+    uw.Run.open(tmp_path / "run3", data=uw.load_folder(tmp_path / "g")).verify(memory_mib=64.0)
+    assert bool(folder.x[3].any())
+    uw.Run.open(tmp_path / "run2", data=folder).verify()  # what is left of both is the same
+
+
 def parameters(run: uw.Run) -> Tensor:
     return flatten(run.model).detach()
 

@@ -163,11 +163,15 @@ def _memory(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def release(tensor: Tensor) -> None:
-    """Let go of the pages of a mapped tensor that nobody wrote to: they are read again when they are looked at."""
-    file = mapped(tensor)
-    if file is not None and file.memory is not None and hasattr(mmap, "MADV_DONTNEED"):
-        file.memory.madvise(mmap.MADV_DONTNEED)
+def release(held: Tensor | np.ndarray[Any, Any]) -> None:
+    """Let go of the pages of what is mapped and nobody wrote to: they are read again when they are looked at."""
+    if isinstance(held, Tensor):
+        file = mapped(held)
+        memory = None if file is None else file.memory
+    else:
+        memory = _memory(held)
+    if memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
 
 
 def rows_of(tensor: Tensor, ids: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ def plan(
     forgettable: Annotated[bool, typer.Option("--forgettable", help="Trained to a minimum.")] = False,
     memory_mib: Annotated[float, typer.Option("--memory-mib", help="MiB for the model's evaluations.")] = 1024.0,
     ranks: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
-    run: Annotated[Path | None, typer.Option(help="A run like it: passes are what that took.")] = None,
+    like: Annotated[Path | None, typer.Option(help="A run like it: passes are what that took.")] = None,
     json: Json = False,
 ) -> None:
     """Say what training and forgetting on a graph will take: memory, disk, network, passes and time."""
@@ -55,7 +55,7 @@ def plan(
         sizes = Sizes(nodes, edges, features, classes, round(training * nodes), round(min(held, 1 - training) * nodes))
     options: dict[str, Any] = {"hidden": hidden, LAYERS.get(model, "layers"): layers, "forgettable": forgettable}
     module = build(model, sizes.features, sizes.classes, nodes=sizes.training, **options)
-    passes = passes_of(sizes.classes, run, forgettable=forgettable)
+    passes = passes_of(sizes.classes, like, forgettable=forgettable)
     found = forecast(sizes, module, passes, memory_mib=memory_mib, ranks=ranks)
     if json:
         print_json(found.to_dict())

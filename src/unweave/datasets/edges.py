@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from unweave._core.mapped import new_array
+from unweave._core.mapped import new_array, release
 from unweave.errors import DataError
 
 __all__ = ["Edges", "check_edges", "sorted_edges", "write_ends", "write_out", "write_start"]
 
-PART = 1 << 22
+PART = 1 << 21
 """Edges that are looked at a time."""
 
 Array = np.ndarray[Any, Any]
@@ -173,3 +173,4 @@ def write_out(folder: Path, ends: Array, size: int) -> None:
 def _parts(ends: Array) -> Iterator[tuple[int, Array]]:
     for first in range(0, ends.shape[1], PART):
         yield first, np.asarray(ends[:, first : first + PART])
+        release(ends)

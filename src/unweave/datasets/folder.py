@@ -29,7 +29,7 @@ from torch import Tensor
 from torch_geometric.data import Data, FeatureStore, GraphStore
 
 from unweave._core.document import to_json
-from unweave._core.mapped import Structure, open_array, open_tensor, sha_of
+from unweave._core.mapped import Structure, open_array, open_tensor, release, sha_of
 from unweave._core.writing import write_whole
 from unweave.datasets.edges import check_edges, sorted_edges, uneven, write_ends, write_out, write_start
 from unweave.datasets.stores import write_stores
@@ -135,6 +135,7 @@ def seal_folder(path: str | Path) -> Path:
     for first in range(0, len(x), ROWS):
         if not bool(np.isfinite(x[first : first + ROWS]).all()):
             raise DataError(f"{path / 'x.npy'} is not finite after row {first}; replace NaN and infinity first")
+        release(x)
     size = len(x)
     if not (path / "edge_index.npy").exists():
         start = open_array(path / "indptr.npy", (size + 1,), ("int64",))

@@ -36,8 +36,8 @@ TRIED = 2048
 ENOUGH = 0.3
 """Seconds that it is timed for."""
 
-PART = 1 << 22
-"""Edges that are looked at together when a folder is opened, and words a node's part takes then."""
+PART = 1 << 21
+"""Edges that are looked at together when a folder is opened: some dozen numbers of 8 bytes each."""
 
 PRODUCT = 4
 """Passes of a product with the curvature in blocks: two for the point that it is taken at, two for itself."""
@@ -110,20 +110,19 @@ def passes_of(classes: int, run: str | Path | None = None, *, forgettable: bool 
             raise DataError(
                 f"{run} does not say how many passes training and preparing took; prepare it, or leave it out"
             )
-        took = 2 * recipe.epochs + known.metrics.get("polish_passes", 0)
+        took = prepared.whole or 2.0 * recipe.epochs
         asked = [r.passes for r in known.receipts if r.kind == "request" and r.status == "done"]
         most = 2.0 * TUNING.step.steps
         request = (min(asked), max(asked)) if asked else (4.0, most)
         return Passes((took, took), (prepared.passes, prepared.passes), request, f"what {run} took")
     rank = max(TUNING.spectrum.rank, math.ceil(TUNING.spectrum.per_class * classes)) + TUNING.spectrum.spare
-    polish = [2 * n + math.ceil(n / TUNING.polish.refresh) * rank * PRODUCT for n in _evaluations(forgettable)]
-    low, high = (2.0 * FIRST_PHASE + some for some in polish)
+    low, high = 2.0 * FIRST_PHASE, 2.0 * TUNING.ending.most
+    if forgettable:
+        few, many = TUNING.polish.usual, TUNING.polish.evaluations
+        polish = (2 * n + math.ceil(n / TUNING.polish.refresh) * rank * PRODUCT for n in (few, many))
+        low, high = (2.0 * FIRST_PHASE + some for some in polish)
     once = 2.0 + (rank + TUNING.spectrum.bend_products) * PRODUCT
     return Passes((low, high), (once, once), (4.0, 2.0 * TUNING.step.steps), "the usual and the most of this version")
-
-
-def _evaluations(forgettable: bool) -> tuple[int, int]:
-    return (TUNING.polish.usual, TUNING.polish.evaluations) if forgettable else (0, 0)
 
 
 @dataclass(frozen=True)
@@ -232,7 +231,7 @@ def _memory(sizes: Sizes, rows: bool, block: float, theta: Tensor, memory_mib: f
     base = _resident()
     vectors = 8 * sizes.nodes * 8 / MIB  # places, ids, degrees: eight numbers of 8 bytes a node
     outputs = sizes.nodes * sizes.classes * sizes.item / MIB
-    opened = base + (16 * sizes.edges + 8 * sizes.nodes + min(sizes.edges, PART) * 80) / MIB
+    opened = base + (8 * sizes.nodes + min(sizes.edges, PART) * 96) / MIB
     work = min(memory_mib, block / MIB) if rows else memory_mib
     curvature = theta.numel() * theta.element_size() * (TUNING.spectrum.rank + TUNING.spectrum.spare) / MIB
     found = {"opening": opened}
@@ -261,7 +260,7 @@ def _sweeps(sizes: Sizes, steps: int, held: float, limit: float) -> float:
     roots = max(1.0, most / near)
     if most >= sizes.nodes:
         return 1.0
-    return math.ceil(sizes.training / roots) * min(sizes.nodes, roots * near) / sizes.nodes
+    return max(1.0, sizes.training / roots) * min(sizes.nodes, roots * near) / sizes.nodes
 
 
 def _measured(model: nn.Module, sizes: Sizes) -> tuple[float, float, int]:
@@ -281,9 +280,9 @@ def _measured(model: nn.Module, sizes: Sizes) -> tuple[float, float, int]:
         objective = Objective(model.eval(), data, cross_entropy, torch.zeros_like(theta), forward, meter)
         with TensorBytes() as bytes_held:
             objective.look(theta)
-        start, meter.passes = perf_counter(), 0
-        while perf_counter() - start < ENOUGH:
+        start, taken, meter.passes = perf_counter(), 0.0, 0
+        while not meter.passes or taken < ENOUGH:
             objective.look(theta)
-    taken = perf_counter() - start
+            taken = perf_counter() - start
     own = data.x.nbytes / count if what is not None else 0
     return taken / meter.passes / count, bytes_held.peak / count + own, reach.steps
