@@ -66,7 +66,7 @@ def blocks(found: list[Document]) -> Blocks:
         "are mapped. Every phase is a process of its own. *Peak*: the most memory that process had, pages of mapped "
         "files included. *From disk*: bytes that came from the disk and not from the system's cache of files. *Rows*: "
         "rows of PᵏX that a request read and computed anew, of those that differ after it. *Planned*: "
-        "what `unweave plan` says by the sizes alone, with the usual and the most passes of this version. *Gap "
+        "what `unweave plan` says by the sizes alone, with the least and the most passes of this version. *Gap "
         "closed*: of the mean KL of validation and test nodes to a model retrained with the same seed, where it was."
     )
     sizes = dict.fromkeys((c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) for c in found)

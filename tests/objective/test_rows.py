@@ -30,6 +30,17 @@ COLUMN = 3 * 60 * 8.0
 """Bytes for a column at a time."""
 
 
+@pytest.fixture(autouse=True)
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few at a time as makes every loop go round."""
+    monkeypatch.setattr("unweave._core.mapped.GATHERED", 25)
+    monkeypatch.setattr("unweave.datasets.edges.PART", 50)
+    monkeypatch.setattr("unweave.objective.parts.propagated.EDGES", 150)
+    monkeypatch.setattr(propagating, "EDGES", 60)
+    monkeypatch.setattr(propagating, "ROWS", 40)
+    monkeypatch.setattr("unweave.objective.parts.rows.TOGETHER", 20)
+
+
 def models(unit: bool) -> list[nn.Module]:
     made = uw.models.SGC(5, 3, unit=unit), uw.models.SIGN(5, 3, hidden=4, unit=unit, dropout=0.0)
     return [model.double().eval() for model in made]

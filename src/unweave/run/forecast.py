@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
+from unweave._core.mapped import GATHERED
 from unweave._core.memory import MIB, TensorBytes
 from unweave._core.tuning import TUNING
 from unweave.datasets.folder import read_sizes
@@ -25,6 +26,7 @@ from unweave.models.reach import find_reach
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
+from unweave.objective.parts.propagating import ROWS
 from unweave.run.peek import peek
 from unweave.training.agreement import FIRST_PHASE
 
@@ -118,11 +120,10 @@ def passes_of(classes: int, run: str | Path | None = None, *, forgettable: bool 
     rank = max(TUNING.spectrum.rank, math.ceil(TUNING.spectrum.per_class * classes)) + TUNING.spectrum.spare
     low, high = 2.0 * FIRST_PHASE, 2.0 * TUNING.ending.most
     if forgettable:
-        few, many = TUNING.polish.usual, TUNING.polish.evaluations
-        polish = (2 * n + math.ceil(n / TUNING.polish.refresh) * rank * PRODUCT for n in (few, many))
-        low, high = (2.0 * FIRST_PHASE + some for some in polish)
+        most = TUNING.polish.evaluations
+        low, high = low + rank * PRODUCT, low + 2 * most + math.ceil(most / TUNING.polish.refresh) * rank * PRODUCT
     once = 2.0 + (rank + TUNING.spectrum.bend_products) * PRODUCT
-    return Passes((low, high), (once, once), (4.0, 2.0 * TUNING.step.steps), "the usual and the most of this version")
+    return Passes((low, high), (once, once), (4.0, 2.0 * TUNING.step.steps), "the least and the most of this version")
 
 
 @dataclass(frozen=True)
@@ -233,11 +234,15 @@ def _memory(sizes: Sizes, rows: bool, block: float, theta: Tensor, memory_mib: f
     outputs = sizes.nodes * sizes.classes * sizes.item / MIB
     opened = base + (8 * sizes.nodes + min(sizes.edges, PART) * 96) / MIB
     work = min(memory_mib, block / MIB) if rows else memory_mib
+    work += (
+        min(GATHERED * 2**16, sizes.nodes * sizes.features * sizes.item) / MIB
+    )  # pages around the rows that are read
     curvature = theta.numel() * theta.element_size() * (TUNING.spectrum.rank + TUNING.spectrum.spare) / MIB
     found = {"opening": opened}
     if steps:
         columns = min(sizes.features, max(1, memory_mib * MIB // (3 * sizes.nodes * sizes.item)))
-        found["propagating"] = max(opened, base + vectors / 2 + 2 * columns * sizes.nodes * sizes.item / MIB)
+        parts = (min(sizes.edges, PART) * 96 + 2 * ROWS * sizes.features * sizes.item) / MIB
+        found["propagating"] = max(opened, base + vectors / 2 + parts + 2 * columns * sizes.nodes * sizes.item / MIB)
     found["training"] = max(opened, base + vectors + 2 * outputs + work + curvature)
     found["a request"] = max(opened, base + vectors + 4 * outputs + 2 * work + curvature)
     return found
