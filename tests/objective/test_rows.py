@@ -193,7 +193,7 @@ def test_a_run_on_a_folder_does_what_one_in_memory_does(tmp_path: Path, name: st
     for here, bound in ((uw.load_folder(tmp_path / "g"), some), (data, {})):
         torch.manual_seed(0)
         model = uw.models.MODELS[name](5, 3, **how).double()
-        runs.append(uw.train(model, here, forgettable=True, weight_decay=1e-2, epochs=30, **bound))  # type: ignore[arg-type]
+        runs.append(uw.train(model, here, forgettable=True, weight_decay=1e-2, epochs=10, **bound))  # type: ignore[arg-type]
     mine, theirs = runs
     assert torch.allclose(parameters(mine), parameters(theirs), rtol=0, atol=1e-8)
     edge = (int(data.edge_index[0, 70]), int(data.edge_index[1, 70]))
@@ -219,9 +219,10 @@ def test_a_run_on_a_folder_does_what_one_in_memory_does(tmp_path: Path, name: st
     left = [run.receipts[-1].residual_influence for run in (mine, theirs)]
     assert left[0] == pytest.approx(left[1], rel=1e-5)
     stream = [uw.Request(nodes=[11]), uw.Request(nodes=[12])]
-    mine = mine.prepare(memory_mib=64.0).forget(stream, "retrain", memory_mib=64.0, out=tmp_path / "run2")
-    theirs = theirs.forget(stream, "retrain")
-    assert torch.allclose(parameters(mine), parameters(theirs), rtol=0, atol=1e-7)
+    method = "gif" if name == "gcn" else "retrain"  # what is rehearsed for a damping is another on rows
+    mine = mine.prepare(memory_mib=64.0).forget(stream, method, memory_mib=64.0, out=tmp_path / "run2")
+    theirs = theirs.prepare().forget(stream, method)
+    assert torch.allclose(parameters(mine), parameters(theirs), rtol=0, atol=1e-6)
     mine.preview(uw.Request(nodes=[13]), memory_mib=64.0)
     assert isinstance(mine.state.graph, GraphView)
     assert "data" not in vars(mine.state.graph) or name == "gcn"

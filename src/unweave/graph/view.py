@@ -156,6 +156,11 @@ class GraphView:
         which, edge, other = (part[left] for part in found)
         return which, edge, other
 
+    def others_at(self, nodes: Tensor, *, into: bool) -> Tensor:
+        """The other ends of those edges alone, of each edge one."""
+        # In a folder edges lie by target; who hears a node of an undirected graph is whom it hears.
+        return self.edges_at(nodes, into=into or (self.mapped and self.undirected))[2]
+
     def ids_at(self, nodes: Tensor) -> Tensor:
         """Ids of the edges left at some nodes, either way, sorted; by a look at all edges where there is no index."""
         if self.known_index is not None:

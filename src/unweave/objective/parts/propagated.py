@@ -97,10 +97,10 @@ class Table:
         rows = view.rows[self._differ(view)]
         targets = torch.unique(view.edge_index[1][gone])
         looped = self._what.matrix == "normalised"
-        touched = torch.cat([targets, view.edges_at(targets, into=False)[2]]) if looped else targets
+        touched = torch.cat([targets, view.others_at(targets, into=False)]) if looped else targets
         fresh = [rows]
         for _ in range(self._what.steps):
-            reached = view.edges_at(fresh[-1], into=False)[2]
+            reached = view.others_at(fresh[-1], into=False)
             fresh.append(torch.unique(torch.cat([touched, reached, fresh[-1]] if looped else [touched, reached])))
         changed, known = [], []
         for some, there, (ids, values) in zip(fresh, self._changed, self._known, strict=True):
