@@ -1,10 +1,17 @@
 """Graphs of any size with planted classes, in time and memory proportional to their edges."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch_geometric.data import Data
 
 import unweave as uw
+from unweave.datasets.folder import seal_folder
+from unweave.datasets.sorting import write_sorted
 
 WITHIN = 0.8
 """Share of the edges that stay within a class."""
@@ -133,3 +140,52 @@ def neighbourly(
     data = Data(x=x, edge_index=torch.cat([forth, forth.flip(0)], dim=1), y=y, num_nodes=nodes)
     data.num_classes = classes
     return uw.split(data, seed=seed)
+
+
+def onto_disk(folder: Path, *, nodes: int, stored_edges: int, features: int, classes: int, training: float) -> None:
+    """The same kind of graph as :func:`hard` with hubs, drawn onto disk a part at a time, and sealed as a folder.
+
+    Args:
+        folder: Where to.
+        nodes: How many.
+        stored_edges: Two for each pair; pairs that come again are left out, so there are a few less.
+        features: Of a node.
+        classes: Of unequal probability.
+        training: Share of training nodes; as many are for validation and for tests together.
+    """
+    rng = np.random.default_rng(0)
+    shares = 1 / np.sqrt(np.arange(1, classes + 1))
+    y = rng.choice(classes, nodes, p=shares / shares.sum())
+    order, ends = y.argsort(kind="stable"), np.r_[0, np.bincount(y, minlength=classes).cumsum()]
+    weight = np.minimum(rng.random(nodes) ** -0.5, 1e-3 * nodes)
+    everyone, sorted_in = weight.cumsum(), np.r_[0.0, weight[order].cumsum()]
+
+    def parts() -> Iterator[np.ndarray[Any, Any]]:
+        for first in range(0, stored_edges // 2, CHUNK):
+            count = min(CHUNK, stored_edges // 2 - first)
+            source = np.searchsorted(everyone, rng.random(count) * everyone[-1]).clip(max=nodes - 1)
+            drawn = rng.random(count)
+            wanted = np.where(drawn < 0.5, y[source], (y[source] + 1) % classes)
+            low, high = sorted_in[ends[wanted]], sorted_in[ends[wanted + 1]]
+            place = np.searchsorted(sorted_in, low + rng.random(count) * (high - low), side="right") - 1
+            target = np.where(drawn < 0.75, order[place.clip(max=nodes - 1)], rng.integers(nodes, size=count))
+            yield np.stack([source, target])[:, source != target]
+        many = rng.choice(nodes, nodes // 100, replace=False)  # node 0 is a hub beside those that chance made
+        yield np.stack([np.zeros_like(many), many])[:, many != 0]
+
+    folder.mkdir(parents=True)
+    write_sorted(parts(), nodes, folder, both_ways=True)
+    centres = rng.standard_normal((classes, features), dtype=np.float32)
+    with (folder / "x.npy").open("wb") as out:
+        head = {"descr": "<f4", "fortran_order": False, "shape": (nodes, features)}
+        np.lib.format.write_array_header_1_0(out, head)
+        for first in range(0, nodes, CHUNK // 4):
+            some = centres[y[first : first + CHUNK // 4]]
+            noise = rng.standard_normal(some.shape, dtype=np.float32)
+            out.write((some + np.float32(0.42 * features**0.5) * noise).data)
+    np.save(folder / "y.npy", np.where(rng.random(nodes) < 0.05, rng.integers(classes, size=nodes), y))
+    chance = rng.random(nodes)
+    for number, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        low, high = ((0, training), (training, 1.5 * training), (1.5 * training, 2 * training))[number]
+        np.save(folder / f"{name}.npy", (low <= chance) & (chance < high))
+    seal_folder(folder)

@@ -17,7 +17,8 @@ def test_exported_names_are_pinned() -> None:
     assert sorted(unweave.__all__) == [
         "Audit", "Change", "Loss", "Method", "Plan", "Receipt", "Recipe", "Repair", "Request", "Run", "Training",
         "UnweaveError", "__version__", "audit", "compare", "draw", "inspect", "integrations",
-        "load", "losses", "methods", "models", "polish", "prepare", "repair", "split", "tasks", "train", "unlearn",
+        "load", "load_folder", "losses", "methods", "models", "polish", "prepare", "repair", "save_folder", "split",
+        "tasks", "train", "unlearn",
     ]  # fmt: skip
     assert dir(unweave) == sorted(unweave.__all__)
 

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     from unweave.changes import Change as Change
     from unweave.curvature.preparation import prepare as prepare
     from unweave.curvature.prepared import Prepared as Prepared
-    from unweave.datasets import load as load, split as split
+    from unweave.datasets import (
+        load as load,
+        load_folder as load_folder,
+        save_folder as save_folder,
+        split as split,
+    )
     from unweave.errors import (
         AbnormalRequestError as AbnormalRequestError,
         BudgetError as BudgetError,
@@ -87,12 +92,14 @@ _VOCABULARY = {
     "inspect": "inspection.inspect",
     "integrations": "integrations",
     "load": "datasets.loading",
+    "load_folder": "datasets.folder",
     "losses": "objective.losses",
     "methods": "methods",
     "models": "models",
     "polish": "training.polish",
     "prepare": "curvature.preparation",
     "repair": "repairing.repair",
+    "save_folder": "datasets.folder",
     "split": "datasets.split",
     "tasks": "tasks",
     "train": "run.train",

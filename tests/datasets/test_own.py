@@ -59,5 +59,5 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_graph(tmp_path / name)
     with pytest.raises(uw.DataError, match="cannot read"):
         read_graph(tmp_path / "absent.pt")
-    with pytest.raises(uw.DataError, match="must be a graph in a file that ends in"):
+    with pytest.raises(uw.DataError, match="or a file that ends in"):
         read_graph(tmp_path / "graph.csv")

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.document import document_digest
+from unweave._core.mapped import mapped
+
 __all__ = ["graph_digest", "tensor_digest"]
 
 
@@ -34,7 +37,12 @@ def _fetched(named: list[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
 
 
 def graph_digest(data: Data) -> str:
-    """Identify a graph by all that training may look at; labels of test nodes are not read."""
+    """Identify a graph by all that training may look at; labels of test nodes are not read.
+
+    Of features and edges that are mapped the digest of their file stands for them.
+    """
     used = data.train_mask | data.val_mask if data.get("val_mask") is not None else data.train_mask
     tensors = [(k, v) for k, v in sorted(data.to_dict().items()) if isinstance(v, Tensor) and k != "y"]
-    return tensor_digest([*tensors, ("y", torch.as_tensor(data.y)[used])])
+    files = {k: file.digest for k, v in tensors if (file := mapped(v)) is not None and file.digest}
+    digest = tensor_digest([*((k, v) for k, v in tensors if k not in files), ("y", torch.as_tensor(data.y)[used])])
+    return document_digest([digest, files]) if files else digest

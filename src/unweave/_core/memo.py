@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from unweave._core.compat import outside_transforms, transformed, writes
+from unweave._core.mapped import mapped
 
 __all__ = ["Remembered", "clear_memory", "derive", "look", "origin", "remembered", "remembered_lightly", "stamp"]
 
@@ -48,6 +49,8 @@ def look(tensor: Tensor) -> Stamp | None:
     """The same after a look at what the tensor holds."""
     count = writes(tensor)
     if count is None or tensor.device.type != "cpu" or tensor.layout != torch.strided or transformed(tensor):
+        return stamp(tensor)
+    if mapped(tensor) is not None:  # a look would read the file, which nobody writes to
         return stamp(tensor)
     changes, then, before = _seen.get(tensor, (0, count, None))
     now = _fingerprint(tensor)

@@ -17,7 +17,9 @@ def adopt(
     model: Annotated[
         str, typer.Option("--model", help="package.module:factory, which gives the trained module (or a dict of it).")
     ],
-    data: Annotated[Path, typer.Option("--data", help="The graph: a .pt or .safetensors file of tensors.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="The graph: a .pt or .safetensors file of tensors, or a folder.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     weights: Annotated[
         Path | None, typer.Option(help="Weights to load into the module first, a .safetensors file.")

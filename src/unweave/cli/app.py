@@ -10,11 +10,13 @@ from unweave.cli.audit import audit
 from unweave.cli.bench import bench
 from unweave.cli.calibrate import calibrate
 from unweave.cli.compare import compare
+from unweave.cli.convert import convert
 from unweave.cli.demo import demo
 from unweave.cli.explain import explain
 from unweave.cli.forget import forget
 from unweave.cli.inspect import inspect
 from unweave.cli.ledger import ledger
+from unweave.cli.plan import plan
 from unweave.cli.prepare import prepare
 from unweave.cli.rehearse import rehearse
 from unweave.cli.repair import repair
@@ -37,6 +39,8 @@ for command in (
     demo,
     train,
     adopt,
+    convert,
+    plan,
     prepare,
     calibrate,
     rehearse,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from unweave.cli.names import DATA
 from unweave.errors import RunError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ OwnModel = Annotated[
     typer.Option("--model", help="Where the model is your own: package.module:factory, which gives the module."),
 ]
 OwnGraph = Annotated[
-    Path | None, typer.Option("--data", help="Where the graph is your own: a .pt or .safetensors file of tensors.")
+    Path | None, typer.Option("--data", help="Where the graph is your own: a .pt or .safetensors file, or a folder.")
 ]
 
 
@@ -29,11 +30,12 @@ def is_path(text: str) -> bool:
 
 
 def graph_named(name: str, seed: int, root: Path | None) -> "Data":
-    """A data set by its name, or a graph by its file; one without validation and test nodes gets them by the seed."""
+    """A data set by its name, or a graph by its file or folder."""
     from unweave.datasets import load
     from unweave.datasets.own import SUFFIXES, read_graph
 
-    return read_graph(name) if Path(name).suffix in SUFFIXES else load(name, seed=seed, root=root)
+    own = Path(name).suffix in SUFFIXES or (name not in DATA and Path(name).is_dir())
+    return read_graph(name) if own else load(name, seed=seed, root=root)
 
 
 def opened(path: Path, *, device: str = "cpu", root: Path | None, model: str | None, data: Path | None) -> "Run":

@@ -43,7 +43,7 @@ LAYERS = {"sgc": "steps"}
 @reports_errors
 def train(
     data: Annotated[
-        str, typer.Option("--data", help=f"{', '.join(DATA)}; or a graph of your own, a .pt or .safetensors file.")
+        str, typer.Option("--data", help=f"{', '.join(DATA)}; or your own: a .pt or .safetensors file, or a folder.")
     ],
     model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],

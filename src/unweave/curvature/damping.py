@@ -60,8 +60,10 @@ def rehearsed_damping(objective: Objective, theta: Tensor, slope: Tensor, curvat
     """
     least = least_damping(curvature.values, theta, slope)
     try:
-        share = min(TUNING.damping.rehearsed_share, TUNING.damping.rehearsed_edges / max(objective.stored_edges, 1))
-        remaining = objective.without(draw(f"edges:{share}", objective.data))
+        kind = objective.kinds[0]
+        there = objective.stored_edges if kind == "edges" else objective.nodes.numel()
+        share = min(TUNING.damping.rehearsed_share, TUNING.damping.rehearsed_edges / max(there, 1))
+        remaining = objective.without(draw(f"{kind}:{share}", objective.data))
     except RequestError:  # no edges, or none of them drawn
         return Damping(least)
     point = remaining.look(theta)

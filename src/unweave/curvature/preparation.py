@@ -15,6 +15,7 @@ from unweave.curvature.damping import Damping, rehearsed_damping
 from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.products import products
 from unweave.curvature.solvers import krylov, low_rank, random_like
+from unweave.graph.view import GraphView
 from unweave.objective.checks import (
     check_data,
     check_deterministic,
@@ -44,7 +45,7 @@ def bend(objective: Objective, theta: Tensor) -> float:
 
 def prepare(
     model: nn.Module,
-    data: Data,
+    data: Data | GraphView,
     *,
     weight_decay: AnyDecay,
     loss: AnyLoss = cross_entropy,
@@ -56,7 +57,7 @@ def prepare(
 
     Args:
         model: The trained module.
-        data: The graph it was trained on.
+        data: The graph it was trained on, or a view of it.
         weight_decay: What it was trained with.
         loss: Per-node loss it was trained with.
         forward: How to call it.
@@ -72,7 +73,7 @@ def prepare(
 
 def checked_objective(
     model: nn.Module,
-    data: Data,
+    graph: Data | GraphView,
     weight_decay: WeightDecay,
     loss: Loss,
     forward: Forward,
@@ -80,12 +81,14 @@ def checked_objective(
 ) -> Objective:
     """The objective of a trained module, once the module and the graph have passed every check."""
     memory_mib = ranks.budget(memory_mib)
+    device = (graph.base if isinstance(graph, GraphView) else graph).x.device
     if memory_mib is not None:
-        return bounded_objective(model, data, weight_decay, loss, forward, Meter(data.x.device), memory_mib)
+        return bounded_objective(model, graph, weight_decay, loss, forward, Meter(device), memory_mib)
+    data = graph.data if isinstance(graph, GraphView) else graph
     check_data(data)
     check_model(model, data)
     check_calls(model, data, loss, forward, trained=True)
-    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(data.x.device))
+    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(device))
 
 
 def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, trained: bool = False) -> None:
@@ -100,7 +103,7 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, t
 
 def rank_for(objective: Objective) -> int:
     """Eigenpairs that are worth keeping: some for each class, where there are classes."""
-    labels = objective.data.y
+    labels = objective.labels
     classes = int(labels.max()) + 1 if objective.loss.classes and labels.dim() == 1 and labels.numel() else 0
     return max(TUNING.spectrum.rank, math.ceil(TUNING.spectrum.per_class * classes))
 

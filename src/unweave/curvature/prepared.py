@@ -200,9 +200,9 @@ class Prepared:
             pending=None,
         )
 
-    def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
+    def on(self, graph: Data | GraphView, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
         """The same state for a graph that is known to be the one it belongs to; the same labels need no new count."""
-        return replace(self, locality=self.locality and self.locality.on(data, loss, forward, recount=recount))
+        return replace(self, locality=self.locality and self.locality.on(graph, loss, forward, recount=recount))
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
 
+from unweave.datasets.folder import load_folder
 from unweave.errors import DataError
 from unweave.tasks import Graphs, Links, Recommendation, Relations
 
@@ -26,17 +27,20 @@ NEEDED = ("x", "edge_index", "y", "train_mask")
 def read_graph(path: str | Path) -> Data:
     """Read a graph that ``torch.save(data, "graph.pt")`` wrote, or tensors by name (a dict, or safetensors).
 
-    It is read by torch's weights-only loading, which knows tensors, PyG's ``Data`` and plain values.
+    It is read by torch's weights-only loading, which knows tensors, PyG's ``Data`` and plain values. A folder is mapped
+    (:func:`~unweave.datasets.folder.load_folder`).
 
     Args:
-        path: A ``.pt``, ``.pth`` or ``.safetensors`` file.
+        path: A ``.pt``, ``.pth`` or ``.safetensors`` file, or a folder.
 
     Raises:
         DataError: It cannot be read so, or is no graph with ``x``, ``edge_index``, ``y`` and ``train_mask``.
     """
     path = Path(path)
+    if path.is_dir():
+        return load_folder(path)
     if path.suffix not in SUFFIXES:
-        raise DataError(f"{path} must be a graph in a file that ends in {', '.join(SUFFIXES)}")
+        raise DataError(f"{path} must be a folder of a graph, or a file that ends in {', '.join(SUFFIXES)}")
     try:
         found = load_file(path) if path.suffix == ".safetensors" else _weights_only(path)
     except OSError as error:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.mapped import Structure, structure_of
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph.index import distinct_edges
 from unweave.request import ALL, KINDS, Request
@@ -17,6 +18,10 @@ POISONS = ("flipped", "crossed", "triggered")
 
 MEMORISED = "memorised"
 """A request for the training nodes that are memorised most (:mod:`unweave.auditing.after.hard`)."""
+
+
+PART = 1 << 22
+"""Edges of a folder that are looked at a time."""
 
 
 def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
@@ -37,8 +42,11 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         raise RequestError(f"seed must be at least 0, got {seed}")
     chosen: dict[str, list[list[int]]] = {}
     for kind, probability in _parse(spec).items():
-        candidates = distinct_edges(data) if kind == "edges" else _nodes(kind, data).nonzero()
         rng = np.random.default_rng([seed, KINDS.index(kind)])
+        if kind == "edges" and (known := structure_of(data.edge_index)) is not None:
+            chosen[kind] = _mapped_edges(data.edge_index, known, rng, probability)
+            continue
+        candidates = distinct_edges(data) if kind == "edges" else _nodes(kind, data).nonzero()
         picked = torch.from_numpy(rng.random(candidates.size(0)) < probability)
         chosen[kind] = candidates.cpu()[picked].tolist()
     if not any(chosen.values()):
@@ -51,6 +59,21 @@ def draw(spec: str, data: Data, *, seed: int = 0) -> Request:
         features={row[0]: ALL for row in chosen.get("features", [])},
         labels=tuple(row[0] for row in chosen.get("labels", [])),
     )
+
+
+def _mapped_edges(
+    edge_index: Tensor, known: Structure, rng: np.random.Generator, probability: float
+) -> list[list[int]]:
+    """The same draw among the edges of a folder, a part at a time."""
+    found: list[list[int]] = []
+    for first in range(0, edge_index.size(1), PART):
+        if known.out_edge is None:  # undirected: by target, each pair where that is the smaller end
+            pairs = edge_index[:, first : first + PART].flip(0)
+            pairs = pairs[:, pairs[0] <= pairs[1]]
+        else:
+            pairs = edge_index[:, known.out_edge[first : first + PART]]
+        found += pairs[:, torch.from_numpy(rng.random(pairs.size(1)) < probability)].t().tolist()
+    return found
 
 
 def _nodes(kind: str, data: Data) -> Tensor:

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.mapped import structure_of
 from unweave._core.memo import look, remembered_lightly
 from unweave.graph.edit import stored_edges
+from unweave.graph.mapped_index import MappedSide, mapped_sides
 from unweave.tasks.task import Task
 
 __all__ = [
@@ -73,8 +75,8 @@ class GraphIndex:
         slate: A place to note something of each node, −1 everywhere while nobody does; see :meth:`noting`.
     """
 
-    out: Side
-    into: Side
+    out: Side | MappedSide
+    into: Side | MappedSide
     loops: Tensor
     loop_nodes: Tensor
     slate: Tensor
@@ -106,8 +108,11 @@ def among(ids: Tensor, known: Tensor) -> Tensor:
 
 @remembered_lightly
 def graph_index(edge_index: Tensor, edge_weight: Tensor | None, size: int) -> GraphIndex:
-    """Sort the edges of a graph by either end."""
+    """Sort the edges of a graph by either end; those of a folder are sorted there."""
     row, col = edge_index
+    if (known := structure_of(edge_index)) is not None:
+        out, into = mapped_sides(edge_index, edge_weight, known)
+        return GraphIndex(out, into, known.loops, row[known.loops], torch.full((size,), -1))
     values = edge_values(edge_weight, edge_index, None)
     loops = (row == col).nonzero().flatten()
     loops = loops[row[loops].argsort(stable=True)]
@@ -172,6 +177,8 @@ def carried(data: Data) -> tuple[Tensor, ...]:
 @remembered_lightly
 def symmetric(edge_index: Tensor, size: int, *values: Tensor) -> bool:
     """Whether every edge has its reverse, equally often and with the same values."""
+    if (known := structure_of(edge_index)) is not None:
+        return known.undirected
     row, col = edge_index
     (there, order), (back, reverse) = (edge_keys(a, b, size).sort(stable=True) for a, b in ((row, col), (col, row)))
     if not torch.equal(there, back):
@@ -184,6 +191,8 @@ def symmetric(edge_index: Tensor, size: int, *values: Tensor) -> bool:
 @remembered_lightly
 def uneven_pairs(edge_index: Tensor, size: int, *values: Tensor) -> int:
     """Pairs {u, v} of a whole graph whose edges differ by direction (:func:`uneven_between`)."""
+    if (known := structure_of(edge_index)) is not None:
+        return known.uneven
     return 0 if symmetric(edge_index, size, *values) else uneven_between(edge_index, values, size)
 
 

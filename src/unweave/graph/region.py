@@ -94,7 +94,7 @@ def _by_index(
     with view.index.noting(layers) as place:
         layers.append(first_met(start, place))
         for step in range(steps):
-            _, _, reached = view.edges_at(layers[-1], into=not onward)
+            reached = view.others_at(layers[-1], into=not onward)
             layers.append(first_met(torch.cat([reached, receivers]) if step == 0 else reached, place))
     return torch.cat(layers).sort().values, tuple(layer.numel() for layer in layers)
 

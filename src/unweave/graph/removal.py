@@ -18,7 +18,7 @@ from unweave._core.words import listed
 from unweave.errors import EmptyRequestError, RequestError
 from unweave.graph.edit import MASKS, mask_of, stored_edges
 from unweave.graph.index import among, carried, edge_keys, symmetric, uneven_between
-from unweave.graph.view import GraphView
+from unweave.graph.view import GraphView, as_view
 from unweave.request import ALL, Request
 from unweave.tasks.task import Task
 
@@ -117,8 +117,14 @@ def take(view: GraphView, request: Request) -> tuple[GraphView, Removal]:
     return _take(view, request)
 
 
-def check_request(data: Data, request: Request) -> Request:
+def check_request(graph: Data | GraphView, request: Request) -> Request:
     """The request in canonical form; one that names what the graph does not hold is refused as :func:`remove` does."""
+    if (view := as_view(graph)).mapped:
+        request = _canonical(request, view.base, view.undirected)
+        near = view.ids_at(torch.unique(request.pairs[:, 0]))
+        _named(view.edge_index[:, near], view.size, request, view.undirected)
+        return request
+    data = view.data
     edges = stored_edges(data)
     undirected = symmetric(edges, data.num_nodes, *carried(data))
     request = _canonical(request, data, undirected)

@@ -8,17 +8,21 @@ import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.digest import graph_digest, tensor_digest
+from unweave._core.document import document_digest
+from unweave._core.mapped import mapped, rows_of, structure_of, with_rows
 from unweave._core.memo import Stamp, look, stamp
 from unweave.errors import DataError
 from unweave.graph.edit import MASKS, less, mask_of, stored_edges
 from unweave.graph.index import GraphIndex, among, carried, graph_index, symmetric, uneven_pairs
 
-__all__ = ["GraphView", "look_at"]
+__all__ = ["GraphView", "as_view", "digest_of", "labels_of", "look_at"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,8 @@ class GraphView:
         unlabelled: Ids of the nodes whose labels may not be used, sorted.
         uneven: Pairs of nodes whose edges differ by direction, less those of the base.
         stamp: Counts of writes to the tensors of the base, by name.
+        before: The view of which this one is the rest, while it lives.
+        notes: What was found out about this view, by who asked.
     """
 
     base: Data
@@ -44,6 +50,8 @@ class GraphView:
     unlabelled: Tensor
     uneven: int = 0
     stamp: dict[str, Stamp | None] = field(default_factory=dict)
+    before: "ref[GraphView] | None" = None
+    notes: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data) -> "GraphView":
@@ -66,7 +74,14 @@ class GraphView:
     @property
     def known_index(self) -> GraphIndex | None:
         """The index, where somebody has asked for it: a single look costs less than making it."""
+        if structure_of(self.edge_index) is not None:
+            return self.index
         return graph_index.known(self.edge_index, self.base.get("edge_weight"), self.size)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the graph lies in a folder, and is not to be copied."""
+        return structure_of(self.edge_index) is not None
 
     @property
     def size(self) -> int:
@@ -89,15 +104,20 @@ class GraphView:
     def data(self) -> Data:
         """The view as a graph of its own: the one operation here that takes time in proportion to the graph."""
         self.check_untouched()
-        return self.built() if self._changed else self.base
+        return self.built() if self.changed else self.base
 
     def built(self) -> Data:
         """A graph of its own, of new memory where it differs from the base."""
-        x = self.base.x.index_copy(0, self.rows, self.x) if self.rows.numel() else self.base.x
+        x = self.base.x
+        if self.rows.numel() and mapped(x) is not None:
+            x = with_rows(x, self.rows, self.x)
+        elif self.rows.numel():
+            x = x.index_copy(0, self.rows, self.x)
         return less(self.base, x, self.gone, self.nodes, self.unlabelled)
 
     @property
-    def _changed(self) -> bool:
+    def changed(self) -> bool:
+        """Whether anything was taken from the base."""
         return any(part.numel() for part in (self.gone, self.rows, self.unlabelled))
 
     @property
@@ -112,7 +132,7 @@ class GraphView:
 
     def holds(self, data: Data) -> bool:
         """Whether a graph is made of the very tensors of this view, known without looking into them."""
-        mine = self.__dict__.get("data", None if self._changed else self.base)
+        mine = self.__dict__.get("data", None if self.changed else self.base)
         if mine is None:
             return False
         ours, theirs = mine.to_dict(), data.to_dict()
@@ -124,7 +144,8 @@ class GraphView:
     def __deepcopy__(self, memo: dict[int, Any]) -> "GraphView":
         """A view of a copy, whose writes are counted from now on."""
         base = copy.deepcopy(self.base, memo)
-        return replace(self, base=base, stamp=_stamp(base) if self.untouched else self.stamp)
+        stamps = _stamp(base) if self.untouched else self.stamp
+        return replace(self, base=base, stamp=stamps, before=None, notes={})
 
     def edges_at(self, nodes: Tensor, *, into: bool) -> tuple[Tensor, Tensor, Tensor]:
         """The edges left that leave, or go into, some nodes: position of the node, id and other end of each."""
@@ -134,6 +155,11 @@ class GraphView:
         left = ~among(found[1], self.gone)
         which, edge, other = (part[left] for part in found)
         return which, edge, other
+
+    def others_at(self, nodes: Tensor, *, into: bool) -> Tensor:
+        """The other ends of those edges alone, of each edge one."""
+        # In a folder edges lie by target; who hears a node of an undirected graph is whom it hears.
+        return self.edges_at(nodes, into=into or (self.mapped and self.undirected))[2]
 
     def ids_at(self, nodes: Tensor) -> Tensor:
         """Ids of the edges left at some nodes, either way, sorted; by a look at all edges where there is no index."""
@@ -147,7 +173,7 @@ class GraphView:
 
     def features(self, nodes: Tensor) -> Tensor:
         """The features of some nodes."""
-        x: Tensor = self.base.x[nodes]
+        x = rows_of(self.base.x, nodes)
         new = among(nodes, self.rows)
         if bool(new.any()):
             x[new] = self.x[torch.searchsorted(self.rows, nodes[new])]
@@ -188,7 +214,29 @@ class GraphView:
             x=torch.cat([self.x[kept], x])[order],
             unlabelled=_together(self.unlabelled, unlabelled),
             uneven=self.uneven + uneven,
+            before=ref(self),
+            notes={},
         )
+
+
+def as_view(graph: Data | GraphView) -> GraphView:
+    """A graph as a view: of the whole of it, where it is none."""
+    return graph if isinstance(graph, GraphView) else GraphView.of(graph)
+
+
+def labels_of(graph: Data | GraphView) -> Data:
+    """A graph of which labels and masks are to be looked at, and nothing else."""
+    return graph.labels if isinstance(graph, GraphView) else graph
+
+
+def digest_of(graph: Data | GraphView) -> str:
+    """What identifies a graph (:func:`unweave._core.digest.graph_digest`); of a folder less something, by what went."""
+    if isinstance(graph, Data):
+        return graph_digest(graph)
+    if not graph.mapped or not graph.changed:
+        return graph_digest(graph.data)
+    parts = [(name, getattr(graph, name)) for name in ("gone", "nodes", "rows", "x", "unlabelled")]
+    return document_digest([graph_digest(graph.base), tensor_digest(parts)])
 
 
 def _together(known: Tensor, more: Tensor) -> Tensor:

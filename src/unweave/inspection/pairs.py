@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from unweave.graph.index import Side, among
+from unweave.graph.mapped_index import MappedSide
 
 __all__ = ["ends_of", "joined", "kept_edges", "places", "spread"]
 
@@ -22,7 +23,7 @@ def places(known: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     return place, known[place] == keys
 
 
-def spread(keys: Tensor, size: int, side: Side) -> tuple[Tensor, Tensor, Tensor]:
+def spread(keys: Tensor, size: int, side: Side | MappedSide) -> tuple[Tensor, Tensor, Tensor]:
     """The edges at some nodes of removals: the position of each one's node, its id, and the key of its other end."""
     which, ids, other = side.at(keys % size)
     return which, ids, (keys // size)[which] * size + other

@@ -42,6 +42,8 @@ from unweave.objective.objective import Forward
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
 from unweave.objective.parts.locality import Locality, Pull, local_pull
+from unweave.objective.parts.propagated import table_of
+from unweave.objective.parts.rows import rows_for, slope_by_rows
 from unweave.request import Request
 
 __all__ = ["BEYOND", "RULES", "Deferred", "Settled", "cautious_damping", "forget_locally", "settle"]
@@ -108,7 +110,11 @@ def forget_locally(
             after, taken = take(before, request)
             there = here.without(taken, after, loss, allow_class_loss=allow_class_loss)
         with meter.phase("evaluate"):
-            pull = local_pull(own, theta, taken, here, there, loss=loss, decay=decay, forward=forward, meter=meter)
+            what = rows_for(own, before, forward)
+            how: dict[str, Any] = {"loss": loss, "decay": decay, "forward": forward}
+            slope = None if what is None else slope_by_rows
+            pull = local_pull(own, theta, taken, here, there, meter=meter, slope=slope, **how)
+            told = {} if what is None else {"rows_recomputed": table_of(after, what, 0).recomputed}
         with meter.phase("forget"):
             x, details, warnings = _step(ready, theta, pull.v, there.mass / here.mass)
             new = copy.deepcopy(own)
@@ -122,7 +128,7 @@ def forget_locally(
         "request": taken.request.content(),
         "removed": taken.counts | types_in(taken) | ({"rows": rows} if rows else {}),
         "graph": _describe_graph(before, after, taken, here, there),
-        "region": _describe_region(pull, here),
+        "region": _describe_region(pull, here) | told,
         "method": {"name": method.name, "options": {"defer": True, "prepared": "Prepared"}},
         "details": details,
         "step_norm": float(x.norm()),
@@ -142,7 +148,7 @@ def forget_locally(
 
 def settle(
     model: nn.Module,
-    data: Data,
+    graph: Data | GraphView,
     ready: Prepared,
     *,
     weight_decay: WeightDecay,
@@ -157,7 +163,7 @@ def settle(
 
     Args:
         model: The model after them.
-        data: The remaining graph.
+        graph: The remaining graph.
         ready: The state after them.
         weight_decay: What the model was trained with.
         loss: Per-node loss.
@@ -168,11 +174,10 @@ def settle(
     assert pending is not None
     if ready.parameters != tensor_digest(model.named_parameters()):
         raise RunError("the model is not the one that the deferred requests left; give that one, or forget them anew")
-    meter = Meter(data.x.device)
     theta = flatten(model)
-    ready = ready.to(theta.device)
+    meter, ready = Meter(theta.device), ready.to(theta.device)
     with torch.enable_grad(), meter.phase("verify"):
-        objective = objective_within(model, data, weight_decay, loss, forward, meter, memory_mib)
+        objective = objective_within(model, graph, weight_decay, loss, forward, meter, memory_mib)
         end = objective.at(theta)
         gradient = end.gradient()
         with torch.no_grad():
@@ -186,7 +191,7 @@ def settle(
     change = LocalProblem(start.theta.detach(), start.losses, objective.mu, ready.gradient).change(end)
     residual = float((gradient - ready.gradient).norm()) / size if size else None
     worse = residual is not None and residual >= 1 and change > 0
-    settled = replace(ready.moved(ready.parameters, end.value, gradient), age=ready.age).on(data, loss, forward)
+    settled = replace(ready.moved(ready.parameters, end.value, gradient), age=ready.age).on(graph, loss, forward)
     return Settled(
         settled,
         {
@@ -301,6 +306,5 @@ def _describe_region(pull: Pull, here: Locality) -> dict[str, Any]:
         "sizes": list(pull.sizes),
         "nodes": pull.region.numel(),
         "training_nodes": pull.trained,
-        "halo_nodes": pull.halo.nodes.numel(),
-        "halo_edges": pull.halo.edges.numel(),
+        **pull.looked,
     }

@@ -33,8 +33,7 @@ from unweave.objective.decay import WeightDecay, decay_vector
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import duplicate, flatten, places_in
-from unweave.objective.parts.blocks import Blocks
-from unweave.objective.parts.bounded import bounded_objective
+from unweave.objective.parts.bounded import blocks_on, bounded_objective
 from unweave.request import Request
 from unweave.tasks.task import Task
 
@@ -186,7 +185,7 @@ def pose_bounded(
         if prepared is not None and prepared.serves(model, graph, weight_decay, loss, forward):
             assert prepared.locality is not None
             decay = decay_vector(own, weight_decay)
-            original = Blocks(own, prepared.locality, loss, decay, forward, meter, memory_mib)
+            original = blocks_on(own, prepared.locality, loss, decay, forward, meter, memory_mib)
             known = (prepared.objective, prepared.gradient)
         else:
             original = bounded_objective(own, graph, weight_decay, loss, forward, meter, memory_mib)

@@ -164,7 +164,7 @@ class Problem:
         """Which nodes remain."""
         kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
         kept[self.removal.nodes] = False
-        return kept
+        return kept if self.remaining.seen is None else kept & self.remaining.seen
 
     def function_change(self, point: Point) -> float | None:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""

@@ -35,6 +35,10 @@ class SGC(nn.Module):
         h = project(x, self.linear.weight, given=True) if bare(self.linear) else self.linear(x)
         return self.propagate(h, edge_index, edge_weight)  # type: ignore[no-any-return]
 
+    def of_rows(self, rows: Tensor) -> Tensor:
+        """The same for some nodes, from their rows of Âᴷ X."""
+        return self.linear(rows)  # type: ignore[no-any-return]
+
 
 class SparseAPPNP(APPNP):  # type: ignore[misc]
     """PyG's layer without teleport, on a sparse matrix that is remembered with the graph: Âᴷ X."""

@@ -93,5 +93,15 @@ class SIGN(nn.Module):
         *nearer, h = (self._own(x, weights) for weights in self.distances)
         for own in reversed(nearer):
             h = self.step(h, edge_index, edge_weight) + own
+        return self._read(h)
+
+    def of_rows(self, *rows: Tensor) -> Tensor:
+        """The same for some nodes, from their rows of X, PX, …, P^K X."""
+        h = self._own(rows[0], self.distances[0])
+        for some, weights in zip(rows[1:], list(self.distances)[1:], strict=True):
+            h = h + self._own(some, weights)
+        return self._read(h)
+
+    def _read(self, h: Tensor) -> Tensor:
         h = F.dropout(self.activation(h + self.bias), self.dropout, training=self.training)
         return self.last(h)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.data import Data, Dataset, HeteroData
 
+from unweave._core.mapped import mapped
 from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph.edit import MASKS, check_attributes
@@ -74,7 +75,7 @@ def check_data(data: Data) -> None:
     index = data.edge_index
     if index.dtype != torch.long or index.dim() != 2 or index.size(0) != 2:
         raise DataError(f"data.edge_index must be int64 of shape [2, edges], got {index.dtype} {tuple(index.shape)}")
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+    if mapped(index) is None and index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         raise DataError(f"data.edge_index names nodes outside 0 … {size - 1}")
     rows = data.y.size(0) if data.y.dim() else 1
     if rows != size:
@@ -96,7 +97,7 @@ def check_data(data: Data) -> None:
         raise DataError("data.train_mask selects no node; there is nothing that was trained on")
     for key in ("x", "edge_weight"):
         value = data.get(key)
-        row = None if value is None else _first_not_finite(value)
+        row = None if value is None or mapped(value) is not None else _first_not_finite(value)
         if row is not None:
             raise DataError(f"data.{key} is not finite, first at row {row}; replace NaN and infinity first")
     weight = data.get("edge_weight")

@@ -124,6 +124,18 @@ class Objective:
         """The same for another module on another graph."""
         return Objective(model, data, self.loss, self.decay, self.forward, self.meter)
 
+    kinds: tuple[str, ...] = ("edges", "nodes")
+    """Of what a deletion to rehearse with is drawn: the first of which there is something."""
+
+    seen: Tensor | None = None
+    """Mask of the nodes that outputs are computed for; ``None`` where they are for all."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of all nodes."""
+        labels: Tensor = self.data.y
+        return labels
+
     @property
     def stored_edges(self) -> int:
         """Stored edges of the graph."""

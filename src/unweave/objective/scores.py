@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.graph.edit import MASKS
-from unweave.graph.view import GraphView
+from unweave.graph.view import GraphView, labels_of
 from unweave.objective.losses import Loss, cross_entropy, mean_of
 from unweave.objective.objective import Forward, call
 from unweave.objective.parameters import flatten
@@ -29,10 +29,10 @@ __all__ = [
 
 
 def log_probabilities(
-    model: nn.Module, data: Data, forward: Forward = call, *, memory_mib: float | None = None
+    model: nn.Module, graph: Data | GraphView, forward: Forward = call, *, memory_mib: float | None = None
 ) -> Tensor:
     """log softmax of the outputs of every node, in eval mode; in blocks of nodes where memory is bounded."""
-    return F.log_softmax(predict(model, data, forward, cross_entropy, memory_mib), dim=-1)
+    return F.log_softmax(predict(model, graph, forward, cross_entropy, memory_mib), dim=-1)
 
 
 def micro_f1(outputs: Tensor, labels: Tensor, mask: Tensor) -> float:
@@ -61,14 +61,15 @@ def parameter_gap_closed(model: nn.Module, retrained: nn.Module, start: nn.Modul
 
 def score(
     model: nn.Module,
-    data: Data,
+    graph: Data | GraphView,
     loss: Loss = cross_entropy,
     forward: Forward = call,
     *,
     memory_mib: float | None = None,
 ) -> dict[str, float]:
     """The final score: mean loss, and for classes micro-F1, on the training, validation and test nodes."""
-    return score_outputs(predict(model, data, forward, loss, memory_mib), data, loss) | task_scores(model, data)
+    outputs = predict(model, graph, forward, loss, memory_mib)
+    return score_outputs(outputs, labels_of(graph), loss) | task_scores(model, graph)
 
 
 def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:

@@ -186,6 +186,8 @@ def describe_region(region: dict[str, Any], *, shared: bool = False) -> str:
         f"{region['nodes']:,} nodes are reached by messages, {region['training_nodes']:,} of them in "
         f"training ({hops} by hops 0 … {region['steps']}; {region['source']})"
         + (f"; {region['halo_nodes']:,} nodes were looked at" if "halo_nodes" in region else "")
+        + (f"; {region['rows']:,} rows were looked at" if "rows" in region else "")
+        + (f", {region['rows_recomputed']:,} computed anew" if "rows_recomputed" in region else "")
         + ("; running statistics moved for every node" if shared else "")
     )
 

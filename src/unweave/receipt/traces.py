@@ -103,8 +103,20 @@ def fates(before: Mapping[str, Any], after: Mapping[str, Any], fresh: Mapping[st
     return found
 
 
+DERIVED = (
+    "computed from the graph as it was; rows that differ now are computed anew, in memory; delete it with the graph"
+)
+
+
 def outside(
-    name: str | None, receipt: int, run: str | None, *, replaced: bool = False, change: bool = False
+    name: str | None,
+    receipt: int,
+    run: str | None,
+    *,
+    replaced: bool = False,
+    change: bool = False,
+    folder: str | None = None,
+    derived: str | None = None,
 ) -> list[Trace]:
     """What lies beyond the parts of a run, and is named, not touched.
 
@@ -114,6 +126,8 @@ def outside(
         run: The folder the run was opened from, if it was.
         replaced: Whether the new run takes its place.
         change: Whether data was added or corrected too.
+        folder: Where the graph lies, if it lies in a folder of its own.
+        derived: What was computed from it there, if there is such.
     """
     data = "the graph as it was, outside of the run: it is read, and never changed"
     line, why = f"receipts.jsonl, line {receipt}", "the record of what went, by its ids"
@@ -123,7 +137,8 @@ def outside(
         record = trace("the change", line, "kept", why)
     return [
         before(BEFORE, run, "it has the old model and all that belongs to it; delete it, or forget", replaced=replaced),
-        trace(f"the data set {name}" if name else "the graph", "where it is stored", "kept", data),
+        trace(f"the data set {name}" if name else "the graph", folder or "where it is stored", "kept", data),
+        *([trace("propagated features", derived, "kept", DERIVED)] if derived else []),
         record,
         *(
             [trace("what was added or corrected", "your graph, and the file of the change", "kept", NEW)]

@@ -61,7 +61,7 @@ def check_chain(state: State) -> None:
         known |= {receipt.parameters["digest_before"], receipt.parameters["digest_after"]}
     if receipts and left["digest"] != digest:
         raise RunError("the parameters of the model are not those that the last receipt tells of")
-    if left.get("stored_edges", edges := int(state.data.edge_index.size(1))) != edges:
+    if left.get("stored_edges", edges := state.stored_edges) != edges:
         raise RunError(f"the graph has {edges} stored edges, and the last receipt left {left['stored_edges']}")
     _check_parts(state, digest, known)
 

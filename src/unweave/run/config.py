@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unweave._core.digest import graph_digest
 from unweave._core.kinds import check_fields, fits, shown
 from unweave.errors import ModelError, RunError
+from unweave.graph.view import digest_of
 from unweave.models import MODELS
 from unweave.objective.losses import (
     Loss,
@@ -86,10 +86,10 @@ class Config:
     @classmethod
     def of(cls, state: State) -> "Config":
         """That of a run."""
-        own, data = type(state.model), state.data
+        own, data = type(state.model), state.base
         name = next((key for key, known in MODELS.items() if own is known), None)
         return cls(
-            data=GraphConfig(data.get("name"), data.get("split_seed"), int(data.num_nodes), graph_digest(data)),
+            data=GraphConfig(data.get("name"), data.get("split_seed"), int(data.num_nodes), digest_of(state.whole)),
             model=ModelConfig(
                 name=name or own.__qualname__,
                 built_in=name is not None,

@@ -10,13 +10,12 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._core.digest import graph_digest
 from unweave._core.document import to_json
 from unweave.datasets import load
 from unweave.errors import RequestError, RunError
 from unweave.graph.edit import MASKS
-from unweave.graph.index import is_undirected
-from unweave.graph.removal import remove
+from unweave.graph.removal import take
+from unweave.graph.view import GraphView, as_view, digest_of, labels_of
 from unweave.objective.losses import AnyLoss, as_loss
 from unweave.objective.objective import Forward
 from unweave.objective.parameters import trained
@@ -31,7 +30,7 @@ __all__ = ["files_of", "state_of"]
 
 def files_of(state: State) -> dict[str, bytes]:
     """A run as files, by name; its receipts are added to those that are there (:mod:`unweave.run.receipts`)."""
-    data = state.data
+    data = labels_of(state.whole)
     split = {
         mask.removesuffix("_mask"): data[mask].nonzero().flatten().tolist()
         for mask in MASKS
@@ -87,7 +86,9 @@ def state_of(
     )
 
 
-def _remaining(path: Path, known: GraphConfig, receipts: Receipts, given: Data | None, root: str | Path | None) -> Data:
+def _remaining(
+    path: Path, known: GraphConfig, receipts: Receipts, given: Data | None, root: str | Path | None
+) -> Data | GraphView:
     """The graph as the run left it: what is given or stored, without all that the run's requests took, at once."""
     taken, changed = receipts.taken_since
     now = "the graph as it is now (Run.data of the run that was saved), or as it was after the last change"
@@ -96,7 +97,7 @@ def _remaining(path: Path, known: GraphConfig, receipts: Receipts, given: Data |
             f"data was added to the graph of {path}, or corrected in it, and a run does not hold it; pass as data= "
             f"(--data) {now}"
         )
-    graph = given
+    graph: Data | GraphView | None = given
     if graph is None:
         if known.name is None:
             raise RunError(f"{path} was made with a graph of your own; pass it as data=")
@@ -109,13 +110,16 @@ def _remaining(path: Path, known: GraphConfig, receipts: Receipts, given: Data |
         if not changed
         else f"the graph is not the one that {path} was left with; give as data= (--data) {now}"
     )
-    if graph_digest(graph) == known.digest:
+    if digest_of(graph) == known.digest:
         return graph
+    view = as_view(graph)
     try:
-        request = taken.as_request(undirected=is_undirected(graph))
-        graph = graph if request is None else remove(graph, request).data
+        request = taken.as_request(undirected=view.undirected)
+        graph = graph if request is None else take(view, request)[0]
+        if isinstance(graph, GraphView) and digest_of(graph) != known.digest:
+            graph = graph.data  # a run that was not in bounded memory had it built
     except (*MALFORMED, RequestError) as error:
         raise wrong from error
-    if graph_digest(graph) != known.digest:
+    if digest_of(graph) != known.digest:
         raise wrong
     return graph

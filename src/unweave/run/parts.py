@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
+from unweave.graph.view import GraphView
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.ladder.debt import Standing, standing_of
 from unweave.objective.checks import check_kind
@@ -174,6 +175,8 @@ class Parts:
 
     def to(self, device: torch.device) -> Self:
         """The same run on another device."""
+        if isinstance(self._state.whole, GraphView) and device == self._state.base.x.device:
+            return self
         data = copy.copy(self.data).to(device)
         return self.replace(
             model=copy.deepcopy(self.model).to(device),

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 from torch import nn
 from torch_geometric.data import Data
 
+from unweave._core.mapped import mapped
 from unweave.curvature.prepared import Prepared
-from unweave.graph.view import GraphView
+from unweave.graph.view import GraphView, labels_of
 from unweave.methods import Method
 from unweave.methods.changing import Asked
 from unweave.methods.ladder.calibration import Calibration
 from unweave.methods.registry import ready_for as taken_by
 from unweave.objective.losses import Loss, cross_entropy
 from unweave.objective.objective import Forward, call
+from unweave.objective.parts.propagating import FOLDER
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.traces import Trace, fates, outside
 from unweave.run.receipts import Receipts
@@ -81,6 +83,16 @@ class State:
         return self.graph.data if isinstance(self.graph, GraphView) else self.graph
 
     @property
+    def whole(self) -> Data | GraphView:
+        """The graph as it is now, for who takes either: what is left of a folder stays a view and is not copied."""
+        return self.graph if isinstance(self.graph, GraphView) and self.graph.mapped else self.data
+
+    @property
+    def stored_edges(self) -> int:
+        """Stored edges of the graph as it is now."""
+        return self.graph.stored_edges if isinstance(self.graph, GraphView) else int(self.graph.edge_index.size(1))
+
+    @property
     def base(self) -> Data:
         """The graph, or what its view is a view of: for what is the same of both."""
         return self.graph.base if isinstance(self.graph, GraphView) else self.graph
@@ -95,9 +107,7 @@ def worn(state: State) -> float:
     """The share of the graph that went since the curvature was computed."""
     if state.prepared is None:
         return 0.0
-    if isinstance(state.graph, GraphView):
-        return state.prepared.worn(state.graph.stored_edges, int(state.graph.labels.train_mask.sum()))
-    return state.prepared.worn(int(state.graph.edge_index.size(1)), int(state.graph.train_mask.sum()))
+    return state.prepared.worn(state.stored_edges, int(labels_of(state.graph).train_mask.sum()))
 
 
 def ready_for(state: State, method: str | Method) -> dict[str, Any]:
@@ -147,8 +157,12 @@ def traces(
         in_place: Whether the new run takes the place of the one before.
         change: Whether data was added or corrected too.
     """
-    opened = None if state.origin is None else str(state.origin.path)
+    opened, file = None if state.origin is None else str(state.origin.path), mapped(state.base.x)
+    place: dict[str, str] = {}
+    if file is not None:
+        derived = file.path.parent / FOLDER
+        place = {"folder": str(derived.parent)} | ({"derived": str(derived)} if derived.exists() else {})
     return [
         *fates(vars(state), after, fresh),
-        *outside(state.base.get("name"), len(state.receipts) + 1, opened, replaced=in_place, change=change),
+        *outside(state.base.get("name"), len(state.receipts) + 1, opened, replaced=in_place, change=change, **place),
     ]

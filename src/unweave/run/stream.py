@@ -8,8 +8,8 @@ from pathlib import Path
 from unweave.changes import Change
 from unweave.datasets.own import writing_graph
 from unweave.errors import EmptyRequestError, InterruptedStream, RequestError, UnweaveError
-from unweave.graph.index import is_undirected
 from unweave.graph.removal import check_request
+from unweave.graph.view import as_view
 from unweave.methods.changing import Asked, as_asked, carried_out
 from unweave.request import Request
 from unweave.run.forget import forget, refused
@@ -80,7 +80,7 @@ def forget_all(
         for number, error in bad.items():
             state = refused(state, requests[number], str(error))
         good = [r for number, r in enumerate(requests) if number not in bad and isinstance(r, Request)]
-        requests, bad = [Request.merged(good, undirected=is_undirected(state.data))] if good else [], {}
+        requests, bad = [Request.merged(good, undirected=as_view(state.whole).undirected)] if good else [], {}
     total, done = len(requests), 0
     try:
         for number, request in enumerate(requests):
@@ -117,14 +117,15 @@ def _next(state: State, request: Asked, wish: Wish, *, skip_invalid: bool) -> St
 
 def _bad(state: State, requests: list[Asked]) -> dict[int, RequestError]:
     """The requests that name what never was in the graph, found before the first is carried out."""
-    data, found = state.data, dict[int, RequestError]()
+    found = dict[int, RequestError]()
     if any(isinstance(request, Change) for request in requests):
         return _bad_in_turn(state, requests)
+    graph = state.whole
     for number, request in enumerate(requests):
         left, _ = outstanding(request, state.receipts)
         try:
             if isinstance(left, Request):
-                check_request(data, left)
+                check_request(graph, left)
         except RequestError as error:
             found[number] = error
     return found

@@ -29,7 +29,7 @@ def verify(state: State, memory_mib: float | None = None) -> State:
         return state
     settled = settle(
         state.model,
-        state.data,
+        state.whole,
         state.prepared,
         weight_decay=state.training.weight_decay,
         loss=state.loss,
@@ -45,8 +45,8 @@ def verify(state: State, memory_mib: float | None = None) -> State:
         seed=state.seed,
         **settled.facts,
     )
-    metrics = score(state.model, state.data, state.loss, state.forward, memory_mib=memory_mib)
-    return with_receipt(replace(state, graph=state.data, metrics=metrics, prepared=settled.prepared), receipt)
+    metrics = score(state.model, state.whole, state.loss, state.forward, memory_mib=memory_mib)
+    return with_receipt(replace(state, graph=state.whole, metrics=metrics, prepared=settled.prepared), receipt)
 
 
 def verified(state: State, memory_mib: float | None) -> State:
@@ -59,7 +59,7 @@ def prepared_anew(state: State, memory_mib: float | None) -> State:
     here = verified(state, memory_mib)
     found = prepare(
         here.model,
-        here.data,
+        here.whole,
         weight_decay=here.training.weight_decay,
         loss=here.loss,
         forward=here.forward,
@@ -86,8 +86,8 @@ def _recheck(state: State, memory_mib: float | None) -> None:
         raise RunError("the parameters of the model are not those that the last receipt tells of")
     told = (receipt.objective.get("remaining_after") for receipt in reversed(state.receipts))
     known = next((value for value in told if value is not None), None)
-    decay, meter = state.training.weight_decay, Meter(state.data.x.device)
-    objective = objective_within(state.model, state.data, decay, state.loss, state.forward, meter, memory_mib)
+    decay, meter = state.training.weight_decay, Meter(state.base.x.device)
+    objective = objective_within(state.model, state.whole, decay, state.loss, state.forward, meter, memory_mib)
     now = objective.at(flatten(state.model)).value
     if known is not None and abs(known - now) > SAME * abs(known):
         raise RunError(f"the objective is {now:.6g} on the remaining graph, and {known:.6g} in the last receipt")

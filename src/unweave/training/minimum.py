@@ -103,7 +103,7 @@ def _left(before: float, now: float) -> float:
 
 def without_some(objective: Objective) -> Objective | None:
     """The objective after a typical deletion; ``None`` where nothing can be deleted."""
-    for what in ("edges", "nodes"):
+    for what in objective.kinds:
         try:
             return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data))
         except RequestError:  # there are none, or too few to draw one

@@ -33,6 +33,7 @@ from unweave.errors import BudgetError, ModelError
 from unweave.graph.neighbourhood import halo
 from unweave.graph.removal import take
 from unweave.graph.view import GraphView
+from unweave.models.reach import Reach
 from unweave.objective.losses import Loss, mean_of
 from unweave.objective.objective import Forward, Objective, Point
 from unweave.objective.parameters import flatten, trained
@@ -96,7 +97,7 @@ class Blocks(Objective):
         self._limit = check_memory(memory_mib)
         everyone = torch.arange(view.size, device=meter.device)
         trained = view.in_training(everyone)
-        self.nodes, self._others = everyone[trained], everyone[~trained]
+        self.nodes, self._others = everyone[trained], self._untrained(everyone[~trained])
         self._targets = view.base.y[self.nodes]
         self.mass = loss.mass(self._targets)
         self.mu = decay * self.mass
@@ -104,16 +105,36 @@ class Blocks(Objective):
         self.found: dict[str, list[Tensor]] = {}
         self._sizes: dict[str, int] = {} if sizes is None else sizes
         known: Shares | None = None if like is None else like.shares
-        how = (locality.reach, locality.border, self.nodes, self._others, self.keeps, known)
+        how = (self.hears, locality.border, self.nodes, self._others, self.keeps, known)
         self.shares: Shares = Shares(view, *how)
         self._made: dict[bool, tuple[Data, int]] = {}
         self._parts: dict[bool, tuple[Objective, int]] = {}
         self._spent = 0.0
 
+    def _untrained(self, others: Tensor) -> Tensor:
+        """Those of the nodes that are not trained on whose outputs are asked for."""
+        return others
+
+    @property
+    def hears(self) -> Reach | None:
+        """The message-passing steps by which a block hears of other nodes; ``None`` where it hears of none."""
+        return self.locality.reach
+
+    @property
+    def pass_nodes(self) -> int:
+        """Nodes that a whole pass evaluates."""
+        return self.view.size
+
     @cached_property
     def data(self) -> Data:
         """The graph, built when it is asked for."""
         return self.view.data
+
+    @property
+    def labels(self) -> Tensor:
+        """Labels of all nodes."""
+        labels: Tensor = self.view.base.y
+        return labels
 
     @property
     def stored_edges(self) -> int:
@@ -169,7 +190,7 @@ class Blocks(Objective):
 
     def _like(self, model: nn.Module, locality: Locality) -> "Blocks":
         some = (self.loss, self.decay, self.forward, self.meter, self.memory_mib, self._sizes)
-        return Blocks(model, locality, *some, like=self)
+        return type(self)(model, locality, *some, like=self)
 
     def outputs(self, theta: Tensor) -> Tensor:
         """Model outputs of all nodes at θ, without derivatives."""
@@ -263,7 +284,7 @@ class Blocks(Objective):
         try:
             return work(part, block)
         finally:
-            spent = (part.meter.passes - before) * nodes / self.view.size
+            spent = (part.meter.passes - before) * nodes / self.pass_nodes
             if ranks.joined():
                 self._spent += spent  # the meter hears of it when all have done the sweep
             else:

@@ -1,7 +1,7 @@
 """What work on a part of the graph rests on, checked once for a model and its graph; and v from that part alone."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave._core.digest import graph_digest, tensor_digest
+from unweave._core.digest import tensor_digest
 from unweave._core.document import canonical_json, document_digest
 from unweave.errors import (
     ClassLossError,
@@ -18,10 +18,10 @@ from unweave.errors import (
     MethodError,
     RequestError,
 )
-from unweave.graph.neighbourhood import Border, Halo, halo
+from unweave.graph.neighbourhood import Border, halo
 from unweave.graph.region import influenced_region
 from unweave.graph.removal import Removal
-from unweave.graph.view import GraphView
+from unweave.graph.view import GraphView, as_view, digest_of, labels_of
 from unweave.models.reach import Reach
 from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
@@ -70,10 +70,11 @@ class Locality:
         """Read what :meth:`to_dict` wrote."""
         return cls(**document | {"reach": Reach(**document["reach"])})
 
-    def on(self, data: Data, loss: Loss, forward: Forward, *, recount: bool = True) -> "Locality":
+    def on(self, graph: Data | GraphView, loss: Loss, forward: Forward, *, recount: bool = True) -> "Locality":
         """The same model on a graph of which more may be gone; where no label is, there is nothing to count anew."""
-        numbers = counted(data.y[data.train_mask], loss) if recount else {}
-        return replace(self, graph=GraphView.of(data), functions=(loss, forward), **numbers)
+        labels = labels_of(graph)
+        numbers = counted(labels.y[labels.train_mask], loss) if recount else {}
+        return replace(self, graph=as_view(graph), functions=(loss, forward), **numbers)
 
     def knows(self, data: Data | GraphView, loss: Loss, forward: Forward) -> bool:
         """Whether these are the graph, of the same untouched tensors, and the functions this was found with."""
@@ -92,8 +93,7 @@ class Locality:
         self.graph.check_untouched()
         if graph is self.graph or (isinstance(graph, Data) and self.graph.holds(graph)):
             return self.graph
-        other = graph.data if isinstance(graph, GraphView) else graph
-        if graph_digest(other) == graph_digest(self.graph.data):
+        if digest_of(graph) == digest_of(self.graph):
             return self.graph
         raise MethodError("prepared= belongs to another graph; give the one it was made for, or call unweave.prepare")
 
@@ -145,14 +145,14 @@ class Pull:
         region: Ids of the nodes whose prediction can change.
         sizes: How many of them are reached first after 0, 1, 2, … steps.
         trained: How many of them are training nodes.
-        halo: The part of the graph that was looked at.
+        looked: What was looked at, as a receipt has it: the halo, or rows.
     """
 
     v: Tensor
     region: Tensor
     sizes: tuple[int, ...]
     trained: int
-    halo: Halo
+    looked: dict[str, int]
 
 
 def local_pull(
@@ -166,6 +166,7 @@ def local_pull(
     decay: Tensor,
     forward: Forward,
     meter: Meter,
+    slope: Callable[..., Tensor] | None = None,
 ) -> Pull:
     """v = ∇L0(θ) − ∇L'(θ) from the nodes whose loss can change: everywhere else both are the same.
 
@@ -179,6 +180,7 @@ def local_pull(
         decay: Weight decay per parameter.
         forward: How the module is called.
         meter: Where passes are counted, as shares of the graph.
+        slope: The gradient of some nodes' loss on a view, for who has it without a halo.
     """
     old, new = before.graph, after.graph
     assert old is not None
@@ -186,14 +188,14 @@ def local_pull(
     region = influenced_region(old, taken, before.reach)
     roots = torch.unique(torch.cat([region.nodes, taken.labels]))
     roots = roots[old.in_training(roots)]
-    part = halo(old, roots, before.reach, before.border)
     inner = Meter(meter.device)
-    gradients = []
-    for view in (old, new):
-        objective = Objective(model, part.data(view), loss, decay, forward, inner)
-        some = objective.nodes.numel() > 0
-        gradients.append(objective.look(theta).loss_gradient() if some else torch.zeros_like(theta))
-    meter.passes += inner.passes * part.nodes.numel() / old.size
+    if slope is not None:
+        gradients = [slope(model, theta, roots, view, loss, decay, inner) for view in (old, new)]
+        meter.passes += inner.passes * roots.numel() / max(1, before.training_nodes)
+        looked = {"rows": roots.numel()}
+    else:
+        gradients, looked = _by_halo(model, theta, roots, before, after, loss, decay, forward, inner)
+        meter.passes += inner.passes * looked["halo_nodes"] / old.size
     v = gradients[0] - gradients[1]
     if not bool(torch.isfinite(v).all()):
         raise DivergenceError(
@@ -203,7 +205,29 @@ def local_pull(
     if float(v.norm()) <= 10 * torch.finfo(v.dtype).eps * float(gradients[0].norm()):
         v = torch.zeros_like(v)
     v = v + (before.mass - after.mass) * decay * theta
-    return Pull(v, region.nodes, region.sizes, int(old.in_training(region.nodes).sum()), part)
+    return Pull(v, region.nodes, region.sizes, int(old.in_training(region.nodes).sum()), looked)
+
+
+def _by_halo(
+    model: nn.Module,
+    theta: Tensor,
+    roots: Tensor,
+    before: Locality,
+    after: Locality,
+    loss: Loss,
+    decay: Tensor,
+    forward: Forward,
+    meter: Meter,
+) -> tuple[list[Tensor], dict[str, int]]:
+    """The gradients of some nodes' summed loss before and after, on the part of the graph that these depend on."""
+    assert before.graph is not None
+    part, gradients = halo(before.graph, roots, before.reach, before.border), []
+    for view in (before.graph, after.graph):
+        assert view is not None
+        objective = Objective(model, part.data(view), loss, decay, forward, meter)
+        some = objective.nodes.numel() > 0
+        gradients.append(objective.look(theta).loss_gradient() if some else torch.zeros_like(theta))
+    return gradients, {"halo_nodes": part.nodes.numel(), "halo_edges": part.edges.numel()}
 
 
 def counted(labels: Tensor, loss: Loss) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Shares:
 
     Args:
         view: The graph.
-        reach: The message-passing steps of the model.
+        reach: The message-passing steps of the model; ``None`` where a node is evaluated by itself.
         border: How the rim of a halo comes to its degrees.
         nodes: The training nodes.
         others: All others.
@@ -91,7 +91,7 @@ class Shares:
     def __init__(
         self,
         view: GraphView,
-        reach: Reach,
+        reach: Reach | None,
         border: Border,
         nodes: Tensor,
         others: Tensor,
@@ -120,7 +120,7 @@ class Shares:
         return self.of().of(self._nodes)
 
     def _cut(self) -> Share:
-        if self._keeps and 2 * self._nodes.numel() >= self._view.size:
+        if self._keeps and self._how[0] is not None and 2 * self._nodes.numel() >= self._view.size:
             everyone = torch.arange(self._view.size, device=self._nodes.device)
             found = share_out(self._view, everyone, *self._how, evenly=True)
             self.whole = all(2 * t >= n for t, n in zip(found.of(self._nodes).counts, found.counts, strict=True))
@@ -129,13 +129,13 @@ class Shares:
         return share_out(self._view, self._nodes, *self._how, evenly=True)
 
 
-def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, evenly: bool) -> Share:
+def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Border, *, evenly: bool) -> Share:
     """Cut nodes into a stretch for every rank; where there are no ranks, one has all of them.
 
     Args:
         view: The graph.
         nodes: Ids of the nodes, sorted.
-        reach: The message-passing steps of the model.
+        reach: The message-passing steps of the model; ``None`` for as many nodes each.
         border: How the rim of a halo comes to its degrees.
         evenly: Whether to look at the halos; otherwise the edges into each node decide.
     """
@@ -147,6 +147,8 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach, border: Border, *, e
         )
     if count == 1 or not nodes.numel():
         return Share(nodes, nodes.new_zeros(count - 1))
+    if reach is None:
+        return Share(nodes, _starts(nodes, torch.ones_like(nodes, dtype=torch.float64), count))
     side = view.index.into if reach.flow == "source_to_target" else view.index.out
     weight = 1.0 + side.start.diff()[nodes].double()
     share = best = Share(nodes, _starts(nodes, weight, count))

@@ -1,0 +1,90 @@
+"""The page of ``large.py``: what training and forgetting on a graph on disk takes."""
+
+from pathlib import Path
+
+from shared import Document, lines
+
+from pages.parts import Blocks, Page, columns, number, places
+
+GIB = 2**30
+
+
+def read(out: Path) -> list[Document]:
+    """The phases that were measured."""
+    return lines(out / "cells.jsonl")
+
+
+def _own(cell: Document) -> float:
+    """Seconds of the phase itself, without starting a process and opening the folder."""
+    return float(next((cell[key] for key in ("forgot", "trained", "propagated") if key in cell), cell["seconds"]))
+
+
+def _rows(cell: Document) -> str | None:
+    rows = cell.get("rows") or {}
+    if "recomputed" in rows:
+        return f"{rows['training'] + rows['others']:,} read, {rows['recomputed']:,} of {rows['differing']:,} anew"
+    if "rows" in rows:
+        return f"{rows['rows']:,} read, {rows['rows_recomputed']:,} anew"
+    return f"{rows['halo_nodes']:,} in the halo" if "halo_nodes" in rows else None
+
+
+PHASES = {"open": "opening", "propagate": "propagating", "train": "training", "forget": "a request"}
+"""What a plan calls the phases."""
+
+
+def _planned(cell: Document, plan: Document | None, what: str) -> str | None:
+    """What was foretold of a phase."""
+    told = None if plan is None else plan[what].get(PHASES.get(cell["phase"].split()[0]))
+    if told is None:
+        return None
+    return f"{told / 1024:.2f}" if what == "memory_mib" else f"{told[0]:.3g} to {told[1]:.3g}"
+
+
+def _table(cells: list[Document], plan: Document | None) -> list[str]:
+    """The phases on one graph."""
+    return columns(
+        [c for c in cells if "planned" not in c],
+        {
+            "": lambda c: c["phase"],
+            "seconds": lambda c: number(_own(c), ".3g"),
+            "planned": lambda c: _planned(c, plan, "seconds"),
+            "peak, GiB": lambda c: number(c["peak_mib"] / 1024, ".2f"),
+            "planned peak": lambda c: _planned(c, plan, "memory_mib"),
+            "from disk, GiB": lambda c: number(c["read_bytes"] / GIB, ".2f"),
+            "passes": lambda c: None if "passes" not in c else f"{c['passes']:,.3g}",
+            "rows": _rows,
+            "retraining, seconds": lambda c: None if "retrained" not in c else number(c["retrained"], ".3g"),
+            "gap closed": lambda c: None if c.get("gap_closed") is None else number(c["gap_closed"], "+.3f"),
+        },
+    )
+
+
+def blocks(found: list[Document]) -> Blocks:
+    """What was found."""
+    yield (
+        "Graphs drawn onto disk with hubs, wrong labels and classes that neighbours do not tell alone, in folders that "
+        "are mapped. Every phase is a process of its own. *Peak*: the most memory that process had, pages of mapped "
+        "files included. *From disk*: bytes that came from the disk and not from the system's cache of files. *Rows*: "
+        "rows of PᵏX that a request read and computed anew, of those that differ after it. *Planned*: "
+        "what `unweave plan` says by the sizes alone, with the least and the most passes of this version. *Gap "
+        "closed*: of the mean KL of validation and test nodes to a model retrained with the same seed, where it was."
+    )
+    sizes = dict.fromkeys((c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) for c in found)
+    for size in sizes:
+        cells = [c for c in found if (c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) == size]
+        nodes, edges, features, model, hidden = size
+        wide = "" if model == "sgc" else f" of {hidden} units"
+        yield f"## {model}{wide}: {nodes:,} nodes, {edges:,} stored edges, {features} features"
+        first = cells[0]
+        scores = next((c["metrics"] for c in cells if "metrics" in c), None)
+        told = "" if scores is None else f" Test F1 {scores['test_f1']:.3f}."
+        yield (
+            f"{first['training']:.1%} of the nodes are trained on; `memory_mib` {first['memory_mib']:g}, on "
+            f"{first['cores']} cores with one thread.{told}"
+        )
+        yield _table(cells, next((c["planned"] for c in reversed(cells) if "planned" in c), None))
+    where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
+    yield f"Measured by `python benchmarks/large.py --nodes … --edges … --model …` on {where}."
+
+
+PAGE = Page("Graphs on disk", read, blocks)

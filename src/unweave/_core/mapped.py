@@ -1,0 +1,216 @@
+"""Tensors that lie in ``.npy`` files: mapped, read where they are looked at, and never written to.
+
+A mapping is private: whoever writes to such a tensor writes to memory of the process, page by page, and the file stays
+what it is. Nothing is reserved for that, so a file may be larger than memory. No file is unpickled.
+"""
+
+import hashlib
+import math
+import mmap
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from unweave._core.compat import writes
+from unweave.errors import DataError
+
+__all__ = [
+    "File",
+    "Structure",
+    "mapped",
+    "new_array",
+    "open_array",
+    "open_tensor",
+    "release",
+    "rows_of",
+    "sha_of",
+    "structure_of",
+    "with_rows",
+]
+
+NORESERVE = 0x4000
+"""``MAP_NORESERVE`` of Linux, which Python names from 3.13 on."""
+
+READ = 1 << 22
+"""Bytes that are read at a time."""
+
+
+GATHERED = 1 << 11
+"""Rows that are gathered before their pages are let go: the system maps up to 64 KiB around each, 128 MiB in all. With
+eight times as many, training on a graph of a million nodes had 1.5 GiB at most."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is known of mapped edges that are sorted by target, then by source, and there once each.
+
+    Attributes:
+        start: Where the edges into each node begin, ``[nodes + 1]``.
+        undirected: Whether every edge has its reverse, with the same weight.
+        uneven: Pairs of nodes whose edges differ by direction.
+        loops: Ids of the edges from a node to itself.
+        out_start: Of a directed graph: where the edges out of each node begin in ``out_edge``.
+        out_edge: Ids of the edges by source.
+    """
+
+    start: Tensor
+    undirected: bool
+    uneven: int
+    loops: Tensor
+    out_start: Tensor | None = None
+    out_edge: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class File:
+    """Where a tensor lies.
+
+    Attributes:
+        path: The file.
+        digest: SHA-256 of the file; empty where nobody took it.
+        structure: Of edges, how they lie there.
+        memory: The mapping.
+    """
+
+    path: Path
+    digest: str = ""
+    structure: Structure | None = None
+    memory: mmap.mmap | None = None
+
+
+_files: MutableMapping[Tensor, tuple[int | None, File]] = WeakIdKeyDictionary()
+
+
+def mapped(tensor: object) -> File | None:
+    """The file that a tensor lies in, while nobody has written to the tensor."""
+    if not isinstance(tensor, Tensor) or tensor not in _files:
+        return None
+    count, file = _files[tensor]
+    return file if writes(tensor) == count else None
+
+
+def structure_of(edge_index: object) -> Structure | None:
+    """How mapped edges lie in their file; ``None`` of any others."""
+    file = mapped(edge_index)
+    return None if file is None else file.structure
+
+
+def open_array(path: Path, shape: Iterable[int] | None = None, kinds: Iterable[str] = ()) -> np.ndarray[Any, Any]:
+    """Map an array, once its file is known to hold all of it.
+
+    Args:
+        path: A ``.npy`` file.
+        shape: What it must have, where that is known.
+        kinds: Types that it may have, e.g. ``"float32"``.
+
+    Raises:
+        DataError: It cannot be read, is cut off, or is another array.
+    """
+    try:
+        with path.open("rb") as stream:
+            version = npy.read_magic(stream)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            found, fortran, dtype = header(stream)
+            offset, size = stream.tell(), path.stat().st_size
+            if dtype.hasobject or fortran or dtype.byteorder == ">":
+                raise DataError(f"{path} holds {dtype} that cannot be mapped; write it by numpy.save, in C order")
+            if kinds and dtype.name not in kinds:
+                raise DataError(f"{path} holds {dtype.name}; it must be {' or '.join(kinds)}")
+            if shape is not None and tuple(found) != tuple(shape):
+                raise DataError(f"{path} has the shape {tuple(found)}, and {tuple(shape)} is expected")
+            if size != offset + math.prod(found) * dtype.itemsize:
+                raise DataError(
+                    f"{path} has {size} bytes, and an array of {tuple(found)} {dtype.name} takes "
+                    f"{offset + math.prod(found) * dtype.itemsize}: it is cut off, or was written to"
+                )
+            return np.frombuffer(_mapping(stream.fileno()), dtype, math.prod(found), offset).reshape(found)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"cannot read the array {path}: {error}") from error
+
+
+def _mapping(handle: int) -> mmap.mmap:
+    """A private mapping of a whole file, which may be written to without changing it."""
+    if not hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
+    return mmap.mmap(handle, 0, flags=mmap.MAP_PRIVATE | NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def open_tensor(
+    path: Path,
+    shape: Iterable[int] | None = None,
+    kinds: Iterable[str] = (),
+    *,
+    digest: str = "",
+    structure: Structure | None = None,
+) -> Tensor:
+    """The same as a tensor that is known to be mapped."""
+    array = open_array(path, shape, kinds)
+    tensor = torch.from_numpy(array)
+    _files[tensor] = writes(tensor), File(path, digest, structure, _memory(array))
+    return tensor
+
+
+def _memory(array: Any) -> mmap.mmap | None:
+    """The mapping that an array lies in."""
+    while isinstance(array, np.ndarray | memoryview):
+        array = array.base if isinstance(array, np.ndarray) else array.obj
+    return array if isinstance(array, mmap.mmap) else None
+
+
+def release(held: Tensor | np.ndarray[Any, Any]) -> None:
+    """Let go of the pages of what is mapped and nobody wrote to: they are read again when they are looked at."""
+    if isinstance(held, Tensor):
+        file = mapped(held)
+        memory = None if file is None else file.memory
+    else:
+        memory = _memory(held)
+    if memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+        memory.madvise(mmap.MADV_DONTNEED)
+
+
+def rows_of(tensor: Tensor, ids: Tensor) -> Tensor:
+    """Some rows of a tensor; of a mapped one the pages that they lie on are let go again."""
+    if mapped(tensor) is None:
+        return tensor[ids]
+    found = tensor.new_empty(ids.numel(), *tensor.shape[1:])
+    for first in range(0, ids.numel(), GATHERED):
+        torch.index_select(tensor, 0, ids[first : first + GATHERED], out=found[first : first + GATHERED])
+        release(tensor)
+    return found
+
+
+def with_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    """A mapped tensor with other rows: of the file only the pages that they lie on are copied."""
+    file = mapped(tensor)
+    assert file is not None
+    fresh = torch.from_numpy(open_array(file.path, tensor.shape))
+    fresh[rows] = values
+    return fresh
+
+
+def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """A new ``.npy`` file, mapped to be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return npy.open_memmap(path, "w+", np.dtype(dtype), shape)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error}") from error
+
+
+def sha_of(path: Path) -> str:
+    """SHA-256 of a file, read in parts."""
+    sha = hashlib.sha256()
+    try:
+        with path.open("rb") as stream:
+            while part := stream.read(READ):
+                sha.update(part)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error}") from error
+    return sha.hexdigest()
