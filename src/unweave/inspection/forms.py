@@ -101,7 +101,9 @@ class _Wide(Form):
     def __init__(self, weights: Weights, model: SIGN) -> None:
         super().__init__(weights, model.unit)
         self.steps, self._activation = len(model.distances) - 1, model.activation
-        self.gain = float(weights["last.weight"].abs().sum(dim=-1).max())  # activations are about 1 at their steepest
+        self.gain = float(
+            weights["last.weight"].detach().abs().sum(dim=-1).max()
+        )  # activations are about 1 at their steepest
 
     def enter(self, x: Tensor) -> State:
         x = self._entering(x)
