@@ -11,6 +11,7 @@ found out in the same way. A rank that is killed ends the connections of the oth
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -20,6 +21,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from unweave.errors import RankError, ServiceError, UnweaveError
 
@@ -96,7 +99,12 @@ def _join() -> None:
     if own:
         kinds = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
-            dist.init_process_group(kinds, timeout=WAIT)
+            store, number, count = next(rendezvous("env://", timeout=WAIT))
+            again = os.environ.get(
+                "TORCHELASTIC_RESTART_COUNT", "0"
+            )  # where those before could be reached is noted too
+            own_store = PrefixStore(f"unweave/{again}", store)
+            dist.init_process_group(kinds, store=own_store, rank=number, world_size=count, timeout=WAIT)
         except (RuntimeError, ValueError) as error:
             raise RankError(
                 f"the ranks cannot find each other ({_short(error)}); start all of them with torchrun, with the same "
@@ -335,7 +343,9 @@ def _is_told(error: BaseException | None) -> bool:
 
 
 def _short(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+    """The first sentence of an error of torch, without the place in its sources."""
+    line = re.sub(r"^.*?\[/[^]]*\]\s*", "", (str(error).strip() or type(error).__name__).splitlines()[0])
+    return line.split(". ")[0][:200]
 
 
 def _checksum(theta: Tensor) -> int:

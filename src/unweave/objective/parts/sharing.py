@@ -209,7 +209,11 @@ def drawing(devices: list[torch.device]) -> Callable[[Tensor], AbstractContextMa
     @contextmanager
     def seeded(block: Tensor) -> Iterator[None]:
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(step * 2**20 + int(block[0]) % 2**20)
+            seed = step * 2**20 + int(block[0]) % 2**20
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed devices that are not given back
+            for device in devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
             yield
 
     return seeded
