@@ -13,7 +13,7 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
-from unweave.repairing.rounds import SHARES, _moved, _spared
+from unweave.repairing.rounds import SHARES, Score, _better, _spared
 from unweave.repairing.suspects import Suspect
 
 
@@ -52,11 +52,22 @@ def test_everything_that_was_done_has_a_receipt_and_the_run_before_stays(run: uw
         assert 0 <= step.expected_false <= SHARES[step.kind]
 
 
+def test_better_is_by_more_than_chance() -> None:
+    def score(*losses: float, f1: float = 0.5) -> Score:
+        return Score(sum(losses) / len(losses), f1, losses)
+
+    before = score(1.0, 1.0, 1.0, 1.0)
+    assert _better(before, score(0.9, 0.9, 0.9, 0.8))
+    assert not _better(before, score(0.0, 1.5, 1.6, 0.8)), "lower by less than its standard error"
+    assert _better(before, score(0.0, 1.5, 1.6, 0.8, f1=0.6)), "and F1 is higher"
+    assert not _better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
+
+
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:
     for step in repaired.steps:
         if step.kept:
             assert step.after is not None
-            assert _moved(step.before, step.after) < -1, "by more than chance"
+            assert _better(step.before, step.after)
             assert step.after.f1 >= repaired.held_out[0].f1
     again = uw.repair(repaired.run, kinds=["labels"], rounds=1, folds=4)
     assert again.held_out[1].loss <= again.held_out[0].loss

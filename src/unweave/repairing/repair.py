@@ -40,8 +40,8 @@ def repair(
     label and neighbours expect, and triggers of backdoors by patterns of features that go with labels which neighbours
     contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
-    for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if it lowers the
-    loss of the other half by more than chance and leaves its F1 no lower than it was at the beginning. The run that is
+    for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if the other
+    half is better by more than chance, in its loss or in loss and F1, and its F1 no lower than at the beginning. The run that is
     given stays as it is, and no test label is read.
 
     Args:

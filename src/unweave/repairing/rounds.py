@@ -206,7 +206,7 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
         return run, replace(told, why=failed), suspects
     after, acted = best
     score = score_on(after, watch.held_out, watch.trusted)
-    kept = score.f1 >= watch.begun.f1 and (_same(before, score) if kind == "triggers" else _lower(before, score))
+    kept = score.f1 >= watch.begun.f1 and (_same if kind == "triggers" else _better)(before, score)
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
         told,
@@ -280,9 +280,10 @@ def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
     return kept
 
 
-def _lower(before: Score, after: Score) -> bool:
-    """Whether a loss is lower by more than a standard error of the difference, node by node."""
-    return _moved(before, after) < -1
+def _better(before: Score, after: Score) -> bool:
+    """Whether a loss is lower by more than a standard error of the difference, node by node; or lower, and F1 higher."""
+    moved = _moved(before, after)
+    return moved < -1 or (moved < 0 and after.f1 > before.f1)
 
 
 def _same(before: Score, after: Score) -> bool:
@@ -302,7 +303,7 @@ def _moved(before: Score, after: Score) -> float:
 
 def _why(before: Score, after: Score, kept: bool) -> str:
     moved = f"held-out loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
-    lower = _lower(before, after)
+    lower = _better(before, after)
     word = "better" if lower and kept else "as good" if kept else "F1 fell" if lower else "no better than chance"
     return f"{word} on the nodes held out: {moved}"
 
