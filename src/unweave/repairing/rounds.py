@@ -281,7 +281,7 @@ def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
 
 
 def _better(before: Score, after: Score) -> bool:
-    """Whether a loss is lower by more than a standard error of the difference, node by node; or lower, and F1 higher."""
+    """Whether a loss is lower by more than a standard error of the difference, node by node; or F1 is higher too."""
     moved = _moved(before, after)
     return moved < -1 or (moved < 0 and after.f1 > before.f1)
 
