@@ -243,7 +243,7 @@ def _memory(sizes: Sizes, rows: bool, block: float, theta: Tensor, memory_mib: f
         columns = min(sizes.features, max(1, memory_mib * MIB // (3 * sizes.nodes * sizes.item)))
         parts = (min(sizes.edges, PART) * 96 + 2 * ROWS * sizes.features * sizes.item) / MIB
         found["propagating"] = max(opened, base + vectors / 2 + parts + 2 * columns * sizes.nodes * sizes.item / MIB)
-    found["training"] = max(opened, base + vectors + 2 * outputs + work + curvature)
+    found["training"] = max(opened, base + vectors + 4 * outputs + work + curvature)
     found["a request"] = max(opened, base + vectors + 4 * outputs + 2 * work + curvature)
     return found
 

@@ -21,6 +21,9 @@ from unweave.training.resuming import Resume, key_of
 
 __all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "descend", "in_words"]
 
+ROWS = 2**16
+"""Nodes whose probabilities are compared at a time."""
+
 FIRST_PHASE = 100
 """Epochs that come before a polish, where nobody says how many: they only lead to where it starts."""
 
@@ -127,5 +130,8 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
 def _distance(one: Tensor, other: Tensor, *, classes: bool) -> float:
     if not classes:
         return float((one.double() - other.double()).square().mean())
-    p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in (one, other))
-    return float((p.exp() * (p - q)).sum(dim=-1).mean())
+    total = 0.0
+    for some in zip(torch.split(one, ROWS), torch.split(other, ROWS), strict=True):
+        p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in some)
+        total += float((p.exp() * (p - q)).sum())
+    return total / one[..., 0].numel()
