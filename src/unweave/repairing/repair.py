@@ -41,8 +41,8 @@ def repair(
     contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
     for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if the other
-    half is better by more than chance, in its loss or in loss and F1, and its F1 no lower than at the beginning. The run
-    that is given stays as it is, and no test label is read.
+    half is better by more than chance, in its loss or in loss and F1, and its F1 no lower than at the beginning. The
+    run that is given stays as it is, and no test label is read.
 
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
