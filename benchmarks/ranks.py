@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the autograd of a process that sees a GPU has threads, and cannot be forked
+
 import torch
 from generated import neighbourly, planted
 from ranks_model import network_fit, predictions

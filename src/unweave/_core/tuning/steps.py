@@ -1,0 +1,128 @@
+"""What a step of ``gif`` may cost and when it ends, and how ``retrace`` walks."""
+
+from dataclasses import dataclass
+
+__all__ = ["Step", "Walk"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """How an influence step is solved for and followed up (:mod:`unweave.methods.step`, :mod:`unweave.methods.gif`)."""
+
+    products: int = 60
+    """Curvature products for the space that serves every damping."""
+
+    tolerance: float = 1e-2
+    """Relative residual it is solved to."""
+
+    given_tolerance: float = 1e-4
+    """The same where the damping is given, by conjugate gradients."""
+
+    given_iterations: int = 200
+    """Their iterations."""
+
+    steps: int = 120
+    """Gradients of a restart at a minimum, at most: it ends before where the gradient is as small as training left it,
+    or further ones promise no more (``settled``, ``pays``)."""
+
+    settled: float = 3e-5
+    """Share of the whole fall of the objective below which what one more step promises is nothing. Measured in the
+    fall, not by the gradient, which the stiffest directions make: at a hundredth of its gradient a GCN on Cora (decay
+    1e-3, 5 % of the edges) had closed 0.9996 of the gap and a GraphSAGE of three layers (3e-4) 0.978; by this rule
+    they close 0.9998 with 10 gradients and 0.997 with 33."""
+
+    pays: float = 0.002
+    """Share of the whole fall of the objective below which eight more gradients do not pay."""
+
+    cheap: float = 0.04
+    """Share of the passes of training, where those are known, beyond which a restart is no longer cheap: from there on
+    it takes ``dear`` to go on. Tables of a row for every user have a flat spectrum, which thirty-two eigenpairs do not
+    cover: a LightGCN on LastFM took 9 % of a retraining to close 0.998 of the gap. With 0.05 it was 4.8 to 6.1 % (and
+    0.994 or more), since a retraining without the data may take less than training did; less than 5 % are wanted."""
+
+    dear: float = 0.01
+    """What ``settled`` is beyond that: the least share that one more gradient must promise."""
+
+    usual: int = 20
+    """How many it takes as a rule, to plan by: 5 to 20 in 21 of 33 measured requests; on WordNet up to 121."""
+
+    small_steps: int = 4
+    """Gradients for a request that pulls less than what training left: more of them polish, they do not forget. Over
+    two hundred such requests in a row 4 closed 0.998 of the gap at 15 passes each, 15 closed 0.999 at 32."""
+
+    drifted: float = 2.0
+    """How many times the gradient that training left may be there before a small request: more, and what the requests
+    before it left is made good."""
+
+    damped_steps: int = 4
+    """Gradients on a model that is not at a minimum, once curvature and damping are known: a few more overshoot."""
+
+    corrections: int = 7
+    """Gradients spent on making one influence step good, on a model that is neither prepared nor at a minimum."""
+
+    enough: float = 0.01
+    """Of the gradient it started from, short of a minimum: further steps would not pay."""
+
+    drift: float = 1.5
+    """How many times the promised change is suspicious: Q is then no longer the problem that the request posed."""
+
+    saturated: float = 0.01
+    """Mean training loss, in nats, below which a step is confirmed by how far it moves the outputs
+    (:mod:`unweave.methods.confirm`). The built-in models, trained as usual on the embedded graph and Cora, have 0.025
+    or more."""
+
+    believed: float = 0.6
+    """The least that the outputs of the training nodes may move, as a share of what the curvature predicts, and the
+    inverse of the most. GraphSAGE (64 units, no decay, Cora, training loss 3e-4), 30 small requests: the two prepared
+    answers that were clearly worse than nothing (−0.67 and −0.40) moved them by 0.26 and 0.33 of it; shortened until it
+    is 0.6, they close +0.49 and +0.53."""
+
+    farthest: float = 0.25
+    """How many times as far as the request itself, which changed the graph under the model, its answer may move the
+    outputs of all nodes of such a model, in mean KL. As far is what may be too far; half of that length, a quarter of
+    the KL, is the best point of a parabola that is back at nothing there. GraphSAGE and TransformerConv at a training
+    loss of 1e-3, five small requests (``benchmarks/overfitted.py``), worst of single seeds: −1.9 without a bound (one
+    seed), −0.36 with 1 (four seeds), −0.08 with 0.25 (three of them). No other value was tried."""
+
+    shortened: float = 0.7
+    """What the length of a step is multiplied by until it can be believed."""
+
+    shortenings: int = 8
+    """How often, at most."""
+
+    recording: int = 8
+    """Gradients for which recording one of them as a CUDA graph pays."""
+
+    large: float = 0.15
+    """Share of the training nodes, edges or feature rows: more is a large request, and the receipt warns."""
+
+    hard: float = 16.0
+    """Times the least damping: a first step that had to be damped so much says that the model is far from quadratic,
+    and the receipt warns. Of 144 requests of a probe, 31 were; 77 % of those closed less than 0.3 of the gap, 24 % of
+    the others."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The walk along the path of training (:mod:`unweave.methods.retrace`)."""
+
+    caution: float = 2.0
+    """λ at the first step. 1 is the implicit Euler step, which overshoots where the path bends (measured: GCN, GAT)."""
+
+    least: float = 1.0
+    """λ is never lower."""
+
+    most: float = 4.0
+    """λ is never raised by more at a time."""
+
+    ease: float = 1.5
+    """What λ is lowered by after a step that took less than half of the pull along it."""
+
+    rank: int = 8
+    """Eigenpairs of the prepared curvature that are used; 16 or 32 close no more than 0.01 beyond (GCN, GAT, SGC)."""
+
+    along: float = 0.05
+    """The least cosine between a step and the curvature that was missing on it for that to be believed (SR1)."""
+
+    worse: float = 0.5
+    """By what share of it the answer may raise the objective of doing nothing; beyond that the walk went astray."""
