@@ -110,6 +110,10 @@ class Blocks(Objective):
         self._made: dict[bool, tuple[Data, int]] = {}
         self._parts: dict[bool, tuple[Objective, int]] = {}
         self._spent = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """What else there is to do once all of the above is known."""
 
     def _untrained(self, others: Tensor) -> Tensor:
         """Those of the nodes that are not trained on whose outputs are asked for."""

@@ -69,20 +69,8 @@ class Rows(Blocks):
 
     kinds = ("labels",)
 
-    def __init__(
-        self,
-        model: nn.Module,
-        locality: Locality,
-        loss: Loss,
-        decay: Tensor,
-        forward: Forward,
-        meter: Meter,
-        memory_mib: float,
-        sizes: dict[str, int] | None = None,
-        like: Blocks | None = None,
-    ) -> None:
-        super().__init__(model, locality, loss, decay, forward, meter, memory_mib, sizes, like)
-        what = rows_for(model, self.view, forward)
+    def _begin(self) -> None:
+        what = rows_for(self.model, self.view, self.forward)
         assert what is not None
         self._what = what
         self.table: Table = table_of(self.view, what, min(self._limit, ROOM))
