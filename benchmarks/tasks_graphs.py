@@ -3,9 +3,10 @@
     python benchmarks/tasks_graphs.py --data mutag,literature
     python benchmarks/tasks_graphs.py --data proteins
 
-A line of ``cells.jsonl`` is a data set and a seed: a small ordinary model, the wide one, and for every request the gap
-of the outputs of the remaining examples to those of a retrained model, what ``gif``, a retraining from another seed and
-fine-tuning (as many passes) close of it, and their passes. What is there already is not measured again.
+A line of ``cells.jsonl`` is a data set, a seed and a way of training, forgettable (a wide model) or ordinary (a small
+one): for every request the gap of the outputs of the remaining examples to those of a model retrained the same way,
+what ``gif``, a retraining from another seed and fine-tuning (as many passes) close of it, and their passes. What is
+there already is not measured again.
 """
 
 import sys
@@ -27,6 +28,10 @@ sys.path.append(str(Path(__file__).parents[1]))
 from tests.tasks.literature import WRITES, heterogeneous, literature
 
 
+Build = Callable[[], nn.Module]
+WAYS = ("forgettable", "ordinary")
+
+
 class GIN(nn.Module):
     """A small ordinary graph classifier."""
 
@@ -45,7 +50,7 @@ class GIN(nn.Module):
         return self.last(global_mean_pool(x, batch))  # type: ignore[no-any-return]
 
 
-def graphs_of(name: str, seed: int) -> tuple[Graphs, Callable[[], nn.Module], nn.Module, dict[str, uw.Request]]:
+def graphs_of(name: str, seed: int) -> tuple[Graphs, Build, Build, dict[str, uw.Request]]:
     """A data set of graphs, its wide model, a small ordinary one, and requests."""
     data = uw.load(name, seed=seed)
     assert isinstance(data, Graphs)
@@ -60,10 +65,10 @@ def graphs_of(name: str, seed: int) -> tuple[Graphs, Callable[[], nn.Module], nn
     }
     how: dict[str, Any] = {"forgettable": True, "nodes": len(trained)}
     wide = lambda: uw.models.build("pooled-sign", data.num_features, data.num_classes, **how)  # noqa: E731
-    return data, wide, GIN(data.num_features, data.num_classes), requests
+    return data, wide, lambda: GIN(data.num_features, data.num_classes), requests
 
 
-def literature_of(seed: int) -> tuple[Relations, Callable[[], nn.Module], nn.Module, dict[str, uw.Request]]:
+def literature_of(seed: int) -> tuple[Relations, Build, Build, dict[str, uw.Request]]:
     """A generated literature of 400 papers, its wide model, a small one, and requests."""
     hetero = literature(400, seed=seed + 3)
     data = Relations.of(hetero)
@@ -73,26 +78,27 @@ def literature_of(seed: int) -> tuple[Relations, Callable[[], nn.Module], nn.Mod
         "writes": data.request(edges={WRITES: hetero[WRITES].edge_index[:, :40].t().tolist()}),
         "edges:0.05": uw.draw("edges:0.05", data, seed=seed),
     }
-    return data, lambda: heterogeneous(hetero, 128), heterogeneous(hetero, 16), requests
+    return data, lambda: heterogeneous(hetero, 128), lambda: heterogeneous(hetero, 16), requests
 
 
-def measure(task: tuple[str, int]) -> Document:
+def measure(task: tuple[str, int, str]) -> Document:
     """A cell."""
-    name, seed = task
+    name, seed, way = task
     data, wide, small, requests = literature_of(seed) if name == "literature" else graphs_of(name, seed)
-    ordinary = uw.train(small, data, seed=seed)
-    run = uw.train(wide(), data, seed=seed, forgettable=True)
-    found: Document = {"data": name, "seed": seed, "weight_decay": run.recipe.weight_decay, "requests": {}}
-    found["ordinary"] = {key: ordinary.metrics[key] for key in ("test_f1", "val_f1")}
+    forgettable = way == "forgettable"
+    build = wide if forgettable else small
+    torch.manual_seed(seed)
+    run = uw.train(build(), data, seed=seed, forgettable=forgettable)
+    found: Document = {"data": name, "seed": seed, "way": way, "weight_decay": run.recipe.weight_decay, "requests": {}}
     keys = ("test_f1", "val_f1", "agreement", "stationarity", "polish_passes")
-    found["wide"] = {key: run.metrics[key] for key in keys}
+    found["scores"] = {key: run.metrics[key] for key in keys if key in run.metrics}
     for what, request in requests.items():
-        found["requests"][what] = _forget(run, request, wide)
-        print(name, what, found["requests"][what], flush=True)
+        found["requests"][what] = _forget(run, request, build, forgettable=forgettable)
+        print(name, way, what, found["requests"][what], flush=True)
     return found | made("cpu")
 
 
-def _forget(run: uw.Run, request: uw.Request, wide: Callable[[], nn.Module]) -> Document:
+def _forget(run: uw.Run, request: uw.Request, build: Build, *, forgettable: bool) -> Document:
     retrained = run.forget(request, "retrain", allow_class_loss=True)
     left = retrained.data
     kept = torch.zeros_like(left.train_mask)
@@ -106,8 +112,10 @@ def _forget(run: uw.Run, request: uw.Request, wide: Callable[[], nn.Module]) -> 
         return found | {"refused": str(error)}
     passes = after.receipts[-1].passes
     assert run.recipe is not None
-    how: dict[str, Any] = {"weight_decay": run.recipe.weight_decay, "forgettable": True, "examine": False}
-    other = uw.train(wide(), left, seed=run.recipe.seed + 1, **how)
+    how: dict[str, Any] = {"weight_decay": run.recipe.weight_decay}
+    how |= {"forgettable": True, "examine": False} if forgettable else {"epochs": run.recipe.epochs}
+    torch.manual_seed(run.recipe.seed + 1)
+    other = uw.train(build(), left, seed=run.recipe.seed + 1, **how)
     tuned = run.forget(request, "finetune", epochs=max(1, round(passes / 2)), lr=0.01, allow_class_loss=True)
     closes = {"gap_closed": after.model, "other_seed": other.model, "finetune": tuned.model}
     return found | {"passes": passes} | {key: gaps.closed(model) for key, model in closes.items()}
@@ -115,14 +123,16 @@ def _forget(run: uw.Run, request: uw.Request, wide: Callable[[], nn.Module]) -> 
 
 def main() -> None:
     """Measure what is asked for."""
-    given = arguments(__doc__, "tasks_graphs", data=("mutag", "proteins", "literature"), seeds=1, jobs=1).parse_args()
+    given = arguments(
+        __doc__, "tasks_graphs", data=("mutag", "proteins", "literature"), ways=WAYS, seeds=1, jobs=1
+    ).parse_args()
     path = given.out / "cells.jsonl"
     done = lines(path)
-    known = {(cell["data"], cell["seed"]) for cell in done}
-    asked = [(name, seed) for name in given.data for seed in range(given.seeds)]
+    known = {(cell["data"], cell["seed"], cell["way"]) for cell in done}
+    asked = [(name, seed, way) for name in given.data for seed in range(given.seeds) for way in given.ways]
     for cell in each(measure, [task for task in asked if task not in known], given.jobs):
         done.append(cell)
-        write_lines(path, sorted(done, key=lambda cell: (cell["data"], cell["seed"])))
+        write_lines(path, sorted(done, key=lambda cell: (cell["data"], cell["seed"], cell["way"])))
     PAGE.write(given.out)
 
 
