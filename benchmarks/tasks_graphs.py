@@ -27,7 +27,6 @@ from unweave.tasks import Graphs, Relations
 sys.path.append(str(Path(__file__).parents[1]))
 from tests.tasks.literature import WRITES, heterogeneous, literature
 
-
 Build = Callable[[], nn.Module]
 WAYS = ("forgettable", "ordinary")
 
