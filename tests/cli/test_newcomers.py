@@ -156,3 +156,12 @@ def test_the_command_line_says_what_to_do(tmp_path: Path) -> None:
     assert "Nothing to do: earlier requests had taken 1 node of it already" in said.stdout
     again = unweave("forget", one, "--request", str(stream), "--method", "none", "--out", two)
     refused(again, "goes on with: unweave forget")
+
+
+def test_a_graph_without_validation_or_test_nodes_is_trained_on(tmp_path: Path) -> None:
+    data = small_graph(nodes=90)
+    kept = {key: data[key] for key in ("x", "edge_index", "y", "train_mask")}  # and nobody says how many classes
+    torch.save(kept, tmp_path / "graph.pt")
+    out = unweave("train", "--data", tmp_path / "graph.pt", "--model", "sgc", "--epochs", 5, "--out", tmp_path / "run")
+    assert "training F1" in out
+    assert "validation" not in out

@@ -1,21 +1,24 @@
 """Graphs in folders: what is written is what is mapped, nothing is written to, and what is wrong is refused."""
 
 import json
+import os
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import unweave as uw
 from tests.folders import graph
-from unweave._core.mapped import mapped, structure_of
-from unweave.datasets.folder import seal_folder
+from unweave._core.mapped import mapped, sha_of, stamp_of, structure_of
+from unweave.datasets.folder import read_sizes, renew_seal, seal_folder
 from unweave.errors import DataError, IntegrityError
 from unweave.graph.index import graph_index, is_undirected, symmetric, uneven_pairs
 from unweave.graph.removal import check_request, remove, take
 from unweave.graph.view import GraphView, digest_of
+from unweave.objective.parameters import flatten
 
 KINDS = list(product((False, True), (False, True), (False, True)))
 
@@ -155,6 +158,18 @@ def no_json(folder: Path) -> None:
     (folder / "graph.json").write_text("{")
 
 
+def forge(folder: Path) -> None:
+    """Let ``graph.json`` say that files are as they were sealed."""
+    try:
+        document = json.loads((folder / "graph.json").read_text())
+    except ValueError:
+        return
+    for name, file in document["files"].items():
+        if (folder / name).exists() and (folder / name).stat().st_size == file["bytes"]:
+            file |= {"sha256": sha_of(folder / name), **stamp_of(folder / name)}
+    (folder / "graph.json").write_text(json.dumps(document))
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -174,13 +189,16 @@ def test_what_is_wrong_with_a_folder_is_refused(tmp_path: Path, spoil: object, m
     folder = uw.save_folder(graph(), tmp_path / "g")
     assert callable(spoil)
     spoil(folder)
+    forge(folder)
     with pytest.raises(DataError, match=message):
         uw.load_folder(folder)
 
 
 def test_other_bytes_are_noticed_where_that_is_asked_for(tmp_path: Path) -> None:
     folder = uw.save_folder(graph(), tmp_path / "g")
+    then = (folder / "x.npy").stat().st_mtime_ns
     other_bytes(folder)
+    os.utime(folder / "x.npy", ns=(then, then))  # as if nobody had been there
     uw.load_folder(folder)
     with pytest.raises(IntegrityError, match=r"x\.npy is not the file"):
         uw.load_folder(folder, verify=True)
@@ -205,3 +223,52 @@ def test_what_a_folder_cannot_hold_is_refused_and_nothing_is_left(tmp_path: Path
         uw.save_folder(graph(), tmp_path / "g")
     with pytest.raises(DataError, match="no folder of a graph"):
         uw.load_folder(tmp_path / "nothing")
+
+
+def test_a_file_that_was_written_to_is_read_and_refused(tmp_path: Path) -> None:
+    folder = uw.save_folder(graph(), tmp_path / "graph")
+    x = np.load(folder / "x.npy")
+    x[3] += 1
+    np.save(folder / "x.npy", x)
+    with pytest.raises(IntegrityError, match=r"x\.npy is not the file that was sealed"):
+        uw.load_folder(folder)
+
+
+def test_a_copy_is_compared_with_its_digests_once_it_is_verified_no_more(tmp_path: Path) -> None:
+    folder = uw.save_folder(graph(), tmp_path / "graph")
+    for file in folder.glob("*.npy"):
+        os.utime(file, ns=(1, 1))
+    assert uw.load_folder(folder).num_nodes == 60
+    renew_seal(folder)
+    known = read_sizes(folder)["files"]
+    assert {file["mtime_ns"] for file in known.values()} == {1}
+    assert uw.load_folder(folder, verify=True).num_nodes == 60
+
+
+def test_what_is_propagated_is_made_anew_where_it_is_not_as_it_was_written(tmp_path: Path) -> None:
+    folder = uw.save_folder(graph(), tmp_path / "graph")
+
+    def trained() -> Tensor:
+        torch.manual_seed(0)
+        model = uw.models.SGC(5, 3).double()
+        run = uw.train(model, uw.load_folder(folder), epochs=3, weight_decay=1e-2, examine=False, memory_mib=16)
+        return flatten(run.model)
+
+    wanted = trained()
+    files = sorted((folder / "propagated").glob("*.npy"))
+    assert files
+    array = np.load(files[0])
+    np.save(files[0], np.full_like(array, 7))
+    assert torch.equal(trained(), wanted)
+    assert np.array_equal(np.load(files[0]), array)
+    files[-1].write_bytes(b"cut off")
+    assert torch.equal(trained(), wanted)
+
+
+def test_features_that_cannot_be_mapped_are_refused(tmp_path: Path) -> None:
+    for x in (graph().x.half(), graph().x.to_sparse()):
+        data = graph()
+        data.x = x
+        with pytest.raises(DataError, match="dense features of float32 or float64"):
+            uw.save_folder(data, tmp_path / "graph")
+    assert not list(tmp_path.iterdir())

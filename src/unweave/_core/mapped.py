@@ -31,6 +31,7 @@ __all__ = [
     "release",
     "rows_of",
     "sha_of",
+    "stamp_of",
     "structure_of",
     "with_rows",
 ]
@@ -120,7 +121,10 @@ def open_array(path: Path, shape: Iterable[int] | None = None, kinds: Iterable[s
             found, fortran, dtype = header(stream)
             offset, size = stream.tell(), path.stat().st_size
             if dtype.hasobject or fortran or dtype.byteorder == ">":
-                raise DataError(f"{path} holds {dtype} that cannot be mapped; write it by numpy.save, in C order")
+                raise DataError(
+                    f"{path} cannot be mapped: it holds {'objects' if dtype.hasobject else 'numbers in another order'}"
+                    "; write it by numpy.save(path, numpy.ascontiguousarray(array))"
+                )
             if kinds and dtype.name not in kinds:
                 raise DataError(f"{path} holds {dtype.name}; it must be {' or '.join(kinds)}")
             if shape is not None and tuple(found) != tuple(shape):
@@ -202,6 +206,15 @@ def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, 
         return npy.open_memmap(path, "w+", np.dtype(dtype), shape)
     except OSError as error:
         raise DataError(f"cannot write {path}: {error}") from error
+
+
+def stamp_of(path: Path) -> dict[str, int]:
+    """Size of a file and when it was written to last: by these it is known again without being read."""
+    try:
+        known = path.stat()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error}; restore it, or make the folder anew") from error
+    return {"bytes": known.st_size, "mtime_ns": known.st_mtime_ns}
 
 
 def sha_of(path: Path) -> str:

@@ -35,7 +35,7 @@ def convert(
 
     With one folder alone the arrays that you wrote there are checked and sealed, or one that is sealed is verified.
     """
-    from unweave.datasets.folder import load_folder, read_sizes, save_folder, seal_folder, written
+    from unweave.datasets.folder import read_sizes, renew_seal, save_folder, seal_folder, written
     from unweave.datasets.ogb import is_ogb, write_ogb
 
     place, left_out = Path(source), list[int]()
@@ -47,7 +47,7 @@ def convert(
             raise DataError(f"say which folder to write {source} to: unweave convert {source} FOLDER")
         folder = place
         if (place / "graph.json").exists():
-            load_folder(place, verify=True)
+            renew_seal(place)
         else:
             seal_folder(place)
     elif ogb:

@@ -52,5 +52,5 @@ def opened(path: Path, *, device: str = "cpu", root: Path | None, model: str | N
     except RunError as error:
         if "of your own" not in str(error) or "--data" in str(error):
             raise
-        raise RunError(f"{error} (on the command line --model package.module:factory --data graph.pt)") from error
+        raise RunError(f"{error} (on the command line --model package.module:factory)") from error
     return run.to(find_device(device))

@@ -111,9 +111,8 @@ def train(
         kept = checkpoint_sizes(run.checkpoints)
         print_json({"run": str(out), "metrics": dict(run.metrics), "checkpoints": kept})
     else:
-        scores = f"test F1 {run.metrics['test_f1']:.3f}, validation F1 {run.metrics['val_f1']:.3f}"
-        more = [f"{key.removeprefix('test_')} {value:.3f}" for key, value in run.metrics.items() if key in RANKED]
-        say(f"trained {model} on {data}: {', '.join([scores, *more])}")
+        told = [f"{words} {run.metrics[key]:.3f}" for key, words in TOLD.items() if key in run.metrics]
+        say(f"trained {model} on {data}: {', '.join(told)}")
         if promise is not None:
             say(f"certified: {certified_in_words(run)}")
         if run.prepared is not None:
@@ -123,8 +122,12 @@ def train(
             same = run.prepared.agreement
             say(
                 f"polished: gradient {gradients}, objective within {found['stationarity']:.2g} of its minimum, "
-                f"validation F1 {found['val_f1_before_polish']:.3f} → {found['val_f1']:.3f}, "
-                f"weight decay {run.recipe.weight_decay:g}; {reached}"
+                + (
+                    f"validation F1 {found['val_f1_before_polish']:.3f} → {found['val_f1']:.3f}, "
+                    if "val_f1" in found
+                    else ""
+                )
+                + f"weight decay {run.recipe.weight_decay:g}; {reached}"
             )
             if same is not None:
                 say(f"agreement: {same:.3f}; {in_words(same)}")
@@ -136,8 +139,9 @@ def train(
         say(f"wrote {out}")
 
 
-RANKED = ("test_auc", "test_hits@20", "test_recall@20", "test_ndcg@20")
-"""Scores of links and recommendations that are told beside F1."""
+TOLD = {"test_f1": "test F1", "val_f1": "validation F1", "train_f1": "training F1"}
+TOLD |= {f"test_{key}": key for key in ("auc", "hits@20", "recall@20", "ndcg@20")}
+"""Scores that are told: those of the masks that there are, and of links and recommendations beside F1."""
 
 
 def _read_shares(text: str) -> list[float]:

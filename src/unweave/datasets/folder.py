@@ -19,7 +19,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,14 @@ from torch import Tensor
 from torch_geometric.data import Data, FeatureStore, GraphStore
 
 from unweave._core.document import to_json
-from unweave._core.mapped import Structure, open_array, open_tensor, release, sha_of
+from unweave._core.mapped import Structure, open_array, open_tensor, release, sha_of, stamp_of
 from unweave._core.writing import write_whole
 from unweave.datasets.edges import check_edges, sorted_edges, uneven, write_ends, write_out, write_start
 from unweave.datasets.stores import write_stores
 from unweave.errors import DataError, IntegrityError
 from unweave.tasks.hetero import MASKS
 
-__all__ = ["FORMAT", "load_folder", "read_sizes", "save_folder", "seal_folder", "written"]
+__all__ = ["FORMAT", "load_folder", "read_sizes", "renew_seal", "save_folder", "seal_folder", "written"]
 
 FORMAT = "unweave-graph-1"
 FLOATS = ("float32", "float64")
@@ -101,6 +100,11 @@ def _check_savable(data: Data) -> None:
     missing = [key for key in ("x", "edge_index", "y", "train_mask") if not isinstance(data.get(key), Tensor)]
     if missing:
         raise DataError(f"the graph has no {', '.join(missing)}; a folder needs x, edge_index, y and train_mask")
+    if data.x.layout != torch.strided or str(data.x.dtype).removeprefix("torch.") not in FLOATS:
+        raise DataError(
+            f"a folder holds dense features of float32 or float64, got {data.x.layout} of {data.x.dtype}; "
+            "use data.x = data.x.to_dense().float()"
+        )
     tensors = (key for key, value in data.to_dict().items() if isinstance(value, Tensor | np.ndarray | list))
     if odd := [key for key in tensors if key not in KNOWN]:
         raise DataError(
@@ -173,7 +177,7 @@ def seal_folder(path: str | Path) -> Path:
 
 def _described(path: Path) -> dict[str, Any]:
     array = open_array(path)
-    return {"bytes": path.stat().st_size, "type": array.dtype.name, "shape": list(array.shape), "sha256": sha_of(path)}
+    return stamp_of(path) | {"type": array.dtype.name, "shape": list(array.shape), "sha256": sha_of(path)}
 
 
 def _weight(path: Path, x: Any, edges: int) -> Any:
@@ -210,7 +214,8 @@ def read_sizes(path: str | Path) -> dict[str, Any]:
         numbers += [document["masks"]["train_mask"], *document["masks"].values()]
         files = document["files"]
         sound = all(type(n) is int and n >= 0 for n in numbers) and type(document["undirected"]) is bool
-        sound = sound and all({"bytes", "type", "shape", "sha256"} <= set(file) for file in files.values())
+        parts = {"bytes", "mtime_ns", "type", "shape", "sha256"}
+        sound = sound and all(parts <= set(file) for file in files.values())
     except OSError as error:
         raise DataError(
             f"{path.parent} is no folder of a graph: {error}; unweave.save_folder and `unweave convert` write one, and "
@@ -223,14 +228,25 @@ def read_sizes(path: str | Path) -> dict[str, Any]:
     return dict(document)
 
 
+def renew_seal(path: Path) -> None:
+    """Note when the files of a folder were written, once each has been compared with its digest: after a copy."""
+    load_folder(path, verify=True)
+    known = read_sizes(path)
+    times = {name: stamp_of(path / name) for name in known["files"]}
+    if any(file["mtime_ns"] != times[name]["mtime_ns"] for name, file in known["files"].items()):
+        known["files"] = {name: file | times[name] for name, file in known["files"].items()}
+        write_whole(path / "graph.json", to_json(known).decode())
+
+
 def load_folder(path: str | Path, *, verify: bool = False) -> Data:
     """Map the graph in a folder: its tensors are read where they are looked at.
 
-    Sizes and types of all files, and all edges, are checked in bounded memory.
+    Sizes and types of all files, and all edges, are checked in bounded memory. A file that was written to, or copied,
+    since it was sealed is read and compared with its digest.
 
     Args:
         path: What :func:`save_folder` or ``unweave convert`` wrote.
-        verify: Also compare every byte with the digests that ``graph.json`` has; it reads all files once.
+        verify: Compare every byte with the digests that ``graph.json`` has; it reads all files once.
 
     Returns:
         ``Data`` with ``x``, ``edge_index``, ``y``, the masks, ``edge_weight`` where there is one, and ``num_classes``.
@@ -249,11 +265,14 @@ def load_folder(path: str | Path, *, verify: bool = False) -> Data:
     for name, file in files.items():
         if Path(name).name != name:
             raise DataError(f"{path / 'graph.json'} names {name!r}, which is no file of this folder")
-        with suppress(OSError):
-            if (path / name).stat().st_size != file["bytes"]:
-                raise DataError(f"{path / name} has another size than graph.json says: cut off, or written to since")
-        if verify and sha_of(path / name) != file["sha256"]:
-            raise IntegrityError(f"{path / name} is not the file that was written; restore it, or convert it anew")
+        now = stamp_of(path / name)
+        if now["bytes"] != file["bytes"]:
+            raise DataError(f"{path / name} has another size than graph.json says: cut off, or written to since")
+        if (verify or now["mtime_ns"] != file["mtime_ns"]) and sha_of(path / name) != file["sha256"]:
+            raise IntegrityError(
+                f"{path / name} is not the file that was sealed; restore it. If the change is meant, delete graph.json "
+                f"and seal the folder as it is now by `unweave convert {path}`; runs of the graph before will refuse it"
+            )
 
     def tensor(name: str, structure: Structure | None = None) -> Tensor:
         file = files[name]

@@ -60,6 +60,8 @@ def read_graph(path: str | Path) -> Data:
     missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]
     if missing:
         raise DataError(f"{path} has no {', '.join(missing)}; a graph needs {', '.join(NEEDED)}")
+    if type(found) is Data and "num_classes" not in found and found.y.dtype == torch.long and found.y.numel():
+        found.num_classes = int(found.y.max()) + 1  # what a built-in model is made for
     return found
 
 

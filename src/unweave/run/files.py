@@ -100,7 +100,7 @@ def _remaining(
     graph: Data | GraphView | None = given
     if graph is None:
         if known.name is None:
-            raise RunError(f"{path} was made with a graph of your own; pass it as data=")
+            raise RunError(f"{path} was made with a graph of your own; pass it as data= (--data FILE or FOLDER)")
         if known.split_seed is None or known.split_seed < 0:
             raise RunError(f"{path} does not hold what a run holds: {known.split_seed!r} is no seed of a split")
         graph = load(known.name, seed=known.split_seed, root=root)

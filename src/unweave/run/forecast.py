@@ -110,7 +110,8 @@ def passes_of(classes: int, run: str | Path | None = None, *, forgettable: bool 
         recipe, prepared = known.training.recipe, known.prepared
         if recipe is None or prepared is None:
             raise DataError(
-                f"{run} does not say how many passes training and preparing took; prepare it, or leave it out"
+                f"{run} does not say how many passes training and preparing took; prepare that run first, or leave "
+                "--like out"
             )
         took = prepared.whole or 2.0 * recipe.epochs
         asked = [r.passes for r in known.receipts if r.kind == "request" and r.status == "done"]

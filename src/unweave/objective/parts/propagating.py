@@ -4,7 +4,9 @@ Columns are taken some at a time, as many as the memory allows: of them all K st
 they lie in the folder, and each is written to the file of its k, which takes its place when it is whole.
 """
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -20,8 +22,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave._core import ranks
-from unweave._core.document import document_digest
-from unweave._core.mapped import mapped, open_tensor, release, structure_of
+from unweave._core.document import document_digest, to_json
+from unweave._core.mapped import mapped, open_tensor, release, stamp_of, structure_of
+from unweave._core.writing import write_whole
 from unweave.errors import DataError
 from unweave.graph.index import among, edge_values
 from unweave.graph.view import GraphView
@@ -111,11 +114,23 @@ def propagated_files(data: Data, degrees: Degrees, what: Propagation, limit: flo
     paths = [file.path.parent / FOLDER / f"{name}-{k}.npy" for k in range(1, what.steps + 1)]
 
     def write() -> None:
-        if not all(path.exists() for path in paths):
+        if not all(map(_as_written, paths)):
             _write(data, degrees, what, paths, limit)
 
     ranks.first(write)
     return [open_tensor(path, data.x.shape, (_type(data.x),)) for path in paths]
+
+
+def _as_written(path: Path) -> bool:
+    """Whether a file is there and as it was written; what is derived is otherwise made anew."""
+    try:
+        return bool(json.loads(_note(path).read_bytes()) == stamp_of(path))
+    except (OSError, ValueError, DataError):
+        return False
+
+
+def _note(path: Path) -> Path:
+    return path.with_suffix(".json")
 
 
 def _type(x: Tensor) -> str:
@@ -143,14 +158,28 @@ def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], l
                     for file in files:
                         block = _step(data, degrees, block)
                         file.put(first, block)
+            for old in _stale(paths):
+                old.unlink()
             for new, path in zip(news, paths, strict=True):
                 os.replace(new, path)
+                write_whole(_note(path), to_json(stamp_of(path)).decode())
         finally:
             for new in news:
                 with suppress(OSError):
                     new.unlink()
     except OSError as error:
-        raise DataError(f"cannot write what is propagated to {folder}: {error}") from error
+        raise DataError(
+            f"cannot write what is propagated to {folder}: {error}; copy the graph to where it can be written, or "
+            "leave memory_mib (--memory-mib) out"
+        ) from error
+
+
+def _stale(paths: list[Path]) -> list[Path]:
+    """What was derived in the same way from a graph that is no longer in this folder."""
+    name = paths[0].stem.rpartition("-")[0]
+    kind, _, own = name.rpartition("-")
+    other = re.compile(rf"{re.escape(kind)}-(?!{own})[0-9a-f]{{16}}-\d+\.(npy|json)")
+    return [path for path in paths[0].parent.iterdir() if other.fullmatch(path.name)]
 
 
 class _Rows:
