@@ -90,7 +90,7 @@ def _numbers(metrics: Any) -> Tensor:
 
 
 CASES = [("plain", "gcn", torch.float64), ("directed", "sage", torch.float64), ("weighted", "gcn", torch.float32)]
-QUICK = [(0, 2), (1, 3), (2, 2)]
+QUICK = [(0, 2), (1, 3)]
 TABLE = [
     pytest.param(*case, count, marks=[] if (number, count) in QUICK else [pytest.mark.slow])
     for number, case in enumerate(CASES)
@@ -129,7 +129,7 @@ def proved(dtype: torch.dtype) -> dict[str, Any]:
     return found | {"released": flatten(after.model), "noisy": flatten(sure.model), "removal": removal["kind"]}
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)])
 def test_what_is_proved_is_the_same(dtype: torch.dtype, warm: ForkServerContext, tmp_path: Path) -> None:
     wanted, answers = proved(dtype), spread(warm, 2, tmp_path, proved, dtype)
     near = 1e-10 if dtype == torch.float64 else 1e-5
@@ -158,6 +158,7 @@ def audited(folder: Path) -> dict[str, Tensor]:
     return {"figures": torch.tensor(figures, dtype=torch.float64)}
 
 
+@pytest.mark.slow
 def test_an_audit_finds_the_same(
     warm: ForkServerContext, tmp_path: Path, few_references: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +192,7 @@ def alone(memory_mib: float | None) -> dict[str, Tensor]:
     return found | {"receipt": torch.tensor([told.objective["remaining_after"], told.objective["function_change"]])}
 
 
-@pytest.mark.parametrize(("count", "memory_mib"), [(3, None), (2, 0.05)])
+@pytest.mark.parametrize(("count", "memory_mib"), [pytest.param(3, None, marks=pytest.mark.slow), (2, 0.05)])
 def test_a_budget_and_few_training_nodes_change_nothing(
     count: int, memory_mib: float | None, warm: ForkServerContext, tmp_path: Path
 ) -> None:

@@ -81,7 +81,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-@pytest.mark.parametrize(("work", "calls"), [(trained, 9), (prepared, 7), (forgot, 12)])
+@pytest.mark.parametrize(
+    ("work", "calls"), [(trained, 9), pytest.param(prepared, 7, marks=pytest.mark.slow), (forgot, 12)]
+)
 def test_a_rank_that_is_killed_ends_all_and_leaves_every_file_as_it_was(
     work: Callable[..., None], calls: int, folder: Path, warm: ForkServerContext, tmp_path: Path
 ) -> None:
