@@ -168,3 +168,19 @@ def test_a_graph_without_validation_or_test_nodes_is_trained_on(tmp_path: Path) 
     assert result.exit_code == 0, result.output
     assert "training F1" in result.output
     assert "validation F1" not in result.output
+
+
+def test_what_gif_refuses_is_explained_all_the_same(
+    run: uw.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.save(tmp_path / "run")
+    torch.save(run.data.to_dict(), tmp_path / "graph.pt")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise uw.UnweaveError("no step lowers the objective")
+
+    monkeypatch.setattr(uw.Run, "forget", refuse)
+    result = unweave("explain", tmp_path / "run", "--data", tmp_path / "graph.pt", "--forget", "nodes:0.05")
+    assert result.exit_code == 0, result.output
+    assert "Felt by" in result.output
+    assert "Not done    gif does not carry it out, so nothing actual is told: no step lowers" in result.output

@@ -116,6 +116,8 @@ def uncertified(objective: Objective) -> str | None:
     model = objective.model
     if isinstance(objective, Blocks) and not objective.keeps:
         return "in bounded memory the model is not looked at as a whole"
+    if isinstance(objective, Blocks) and objective.hears is None:
+        return "by rows of a folder the model is not looked at as a whole"
     if isinstance(model, CURVED):
         return f"the outputs of {type(model).__name__} are not linear in its parameters"
     if not objective.loss.convex:

@@ -8,6 +8,7 @@ import typer
 from unweave.cli.options import Device, Forget, Json, RequestFile, RequestSeed, Root, request_reader
 from unweave.cli.output import drawable, print_json, progress_bar, reports_errors, say
 from unweave.cli.own import OwnGraph, OwnModel, opened as open_run
+from unweave.errors import UnweaveError
 
 __all__ = ["explain"]
 
@@ -37,8 +38,13 @@ def explain(
     wanted = request_reader(request, forget, request_seed)
     drawable(plot)
     opened = open_run(run, device=device, root=root, model=model, data=data)
-    asked = wanted(opened.data)
+    asked, after, refused = wanted(opened.data), None, ""
     with progress_bar("explaining"):
+        if confirm:
+            try:
+                after = opened.forget(asked, "gif", allow_class_loss=True).model
+            except UnweaveError as error:  # what pulls can be told all the same
+                refused = str(error)
         found = explain_request(
             opened.model,
             opened.data,
@@ -48,7 +54,7 @@ def explain(
             forward=opened.forward,
             damping=damping,
             top=top,
-            after=opened.forget(asked, "gif", allow_class_loss=True).model if confirm else None,
+            after=after,
         )
     if plot:
         plot_explanation(found, plot)
@@ -56,5 +62,7 @@ def explain(
         print_json(found.to_dict())
         return
     say(str(found))
+    if refused:
+        say(f"{'Not done':<12}gif does not carry it out, so nothing actual is told: {refused}")
     if plot:
         say(f"{'Written':<12}{plot}")

@@ -19,6 +19,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from unweave._core.mapped import Structure, open_array, open_tensor, release, sh
 from unweave._core.writing import write_whole
 from unweave.datasets.edges import check_edges, sorted_edges, uneven, write_ends, write_out, write_start
 from unweave.datasets.stores import write_stores
-from unweave.errors import DataError, IntegrityError
+from unweave.errors import DataError, IntegrityError, UnweaveError
 from unweave.tasks.hetero import MASKS
 
 __all__ = ["FORMAT", "load_folder", "read_sizes", "renew_seal", "save_folder", "seal_folder", "written"]
@@ -235,7 +236,8 @@ def renew_seal(path: Path) -> None:
     times = {name: stamp_of(path / name) for name in known["files"]}
     if any(file["mtime_ns"] != times[name]["mtime_ns"] for name, file in known["files"].items()):
         known["files"] = {name: file | times[name] for name, file in known["files"].items()}
-        write_whole(path / "graph.json", to_json(known).decode())
+        with suppress(UnweaveError):  # where it cannot be noted, it is looked at again the next time
+            write_whole(path / "graph.json", to_json(known).decode())
 
 
 def load_folder(path: str | Path, *, verify: bool = False) -> Data:

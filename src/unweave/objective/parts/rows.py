@@ -130,6 +130,8 @@ class Rows(Blocks):
 
     def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
         """Some nodes, those that are trained on and others apart, as a graph without edges."""
+        if self.keeps and others in self._parts:
+            return self._parts[others]
         trained = self.view.in_training(block)
         if self._kept is not None and bool(trained[0]):
             first = int(torch.searchsorted(self._mine, block[0]))
@@ -137,8 +139,10 @@ class Rows(Blocks):
         else:
             rows = self.table.rows(block)
         data = Data(x=rows, y=self.view.base.y[block], train_mask=trained)
-        made = Objective(self.model, data, self.loss, self.decay, by_rows, Meter(self.meter.device))
-        return made, block.numel()
+        made = Objective(self.model, data, self.loss, self.decay, by_rows, Meter(self.meter.device)), block.numel()
+        if self.keeps:
+            self._parts[others] = made
+        return made
 
 
 def slope_by_rows(
