@@ -338,7 +338,7 @@ def test_a_graph_that_changed_meanwhile_is_refused_and_the_model_stays() -> None
 def test_a_training_ends_once_and_after_it_has_begun() -> None:
     data = small_graph()
     model = wide(data, 8)
-    watch = uw.integrations.Watch(model, data, adam(model, 1e-2), epochs=1, polish=QUICK)
+    watch = uw.integrations.Watch(model, data, adam(model, 1e-2), epochs=1, polish=LONGER)
     with pytest.raises(uw.ModelError, match="not one epoch"):
         watch.finish()
     watch.step()

@@ -24,11 +24,11 @@ EPOCHS = 40
 def runs() -> dict[str, uw.Run]:
     data = small_graph()
 
-    def train(**options: Any) -> uw.Run:
-        return uw.train(uw.models.GCN(8, 3, hidden=4), data, seed=1, epochs=EPOCHS, **options)
+    def train(activation: str = "relu", **options: Any) -> uw.Run:
+        return uw.train(uw.models.GCN(8, 3, hidden=4, activation=activation), data, seed=1, epochs=EPOCHS, **options)
 
     plain = train(checkpoints=(0.1, 0.5))
-    forgettable = train(forgettable=True, weight_decay=3e-2, checkpoints=(0.5,))
+    forgettable = train("tanh", forgettable=True, weight_decay=3e-2, checkpoints=(0.5,))
     assert forgettable.prepared is not None
     assert forgettable.prepared.at_minimum
     return {

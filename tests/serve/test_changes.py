@@ -117,6 +117,7 @@ def test_a_change_is_carried_out_by_itself_and_in_its_turn(shop: Service) -> Non
         {"add": {"nodes": [NEW]}},
         {"subjects": ["person-20"]},
     ]
+    set_policy(shop, "shop", Policy(method="retrain", screen=False))
     names = [queue.submit(shop, "shop", each).row.id for each in asked]
     work(shop)
     assert [state_of(shop, name) for name in names] == ["done"] * 5

@@ -37,12 +37,14 @@ def wide(data: Data, **options: object) -> nn.Module:
 
 
 HOW: dict[str, Any] = {"forgettable": True, "epochs": 10}
+ENOUGH = {"evaluations": 120}
+"""Gradients, on every processor."""
 
 
 @pytest.fixture(scope="module")
 def one(data: Data) -> uw.Run:
     """A wide model that was examined."""
-    with pytest.MonkeyPatch.context() as patch, tuned(polish={"evaluations": 60}):
+    with pytest.MonkeyPatch.context() as patch, tuned(polish=ENOUGH):
         patch.setattr("unweave.training.fit.agreement_of", agreement_of)
         return uw.train(wide(data), data, weight_decay=3e-3, **HOW)
 
@@ -56,7 +58,8 @@ def test_a_wide_model_has_one_minimum_and_a_narrow_one_with_hardly_any_decay_has
     assert many.metrics["agreement"] < TUNING.polish.agreement
     assert "would give the same" in in_words(one.metrics["agreement"])
     assert "widen it" in in_words(many.metrics["agreement"])
-    other = uw.train(wide(data), data, weight_decay=3e-3, seed=1, examine=False, **HOW)
+    with tuned(polish=ENOUGH):
+        other = uw.train(wide(data), data, weight_decay=3e-3, seed=1, examine=False, **HOW)
     everywhere = torch.ones(data.num_nodes, dtype=torch.bool)
     apart = gap(log_probabilities(one.model, data), log_probabilities(other.model, data), everywhere)
     assert one.metrics["seed_gap"] == pytest.approx(apart, rel=1e-3), "the other one is what another seed gives"
@@ -81,7 +84,8 @@ def test_a_polish_asks_too_where_weights_can_be_drawn_anew(data: Data, monkeypat
     monkeypatch.setattr("unweave.training.polish.FIRST_PHASE", 10)
     model = wide(data)
     uw.train(model, data, weight_decay=3e-3, epochs=10)
-    assert uw.polish(model, data, weight_decay=3e-3).prepared.agreement > 0.99
+    with tuned(polish=ENOUGH):
+        assert uw.polish(model, data, weight_decay=3e-3).prepared.agreement > 0.99
     assert uw.polish(model, data, weight_decay=3e-3, examine=False).prepared.agreement is None
 
     class Own(nn.Module):
