@@ -67,6 +67,7 @@ def measure(task: Task) -> Document | None:
         task.device
     )
     document: Document = {key: getattr(task, key) for key in ("data", "model", "seed")}
+    document["test_nodes"] = int(graph.test_mask.sum())
     sizes = (False,) if task.model == "sgc" else (False, True)  # sgc has no width
     document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes]
     plain = [request for request in task.requests if not request.startswith("flipped")]

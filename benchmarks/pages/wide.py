@@ -99,13 +99,16 @@ def _summary(found: list[Document]) -> list[str]:
     agreeing = [r for r in rows if (r["cell"]["wide"]["metrics"].get("agreement") or 0) >= AGREES]
     short = [r for r in rows if r["gap_closed"] < NEAR.get(r["cell"]["model"], 0.97) and r["gap"] > _floor(r["cell"])]
     below = sum(r["gap"] <= _floor(r["cell"]) for r in rows)
-    lower = [f"{c['model']} {c['data']}" for c in found if best(c)["test_f1"] - c["wide"]["metrics"]["test_f1"] > LOST]
+    lower = [c for c in found if _given_up(c) > LOST]
+    beyond = [f"{_cell(c)} ({-_given_up(c):+.3f})" for c in lower if _given_up(c) > 2 * _chance(c)]
     return [
         f"- Closed: median {_middle(rows)} over {len(rows)} requests; where the agreement is {AGREES} or more, median "
         f"{_middle(agreeing)} and least {_least(agreeing)} over {len(agreeing)}.",
         f"- Short of 0.97 (GAT, GIN and three layers of 0.9): {_listed([_name(r) for r in short])}. Requests whose gap "
         f"is no larger than what two seeds differ by are not counted here ({below}).",
-        f"- F1 more than {LOST} below the ordinary one: {_listed(lower)}.",
+        f"- F1 more than {LOST} below the ordinary one: {_listed(list(map(_cell, lower)))}. By more than two standard "
+        f"errors of two shares of so many test nodes: {_listed(beyond)}. The median cell has "
+        f"{number(median(-_given_up(c) for c in found), '+.4f')} of F1 against its ordinary one.",
         f"- Below 0: {_listed([_name(r) for r in rows if r['gap_closed'] < 0])}.",
     ]
 
@@ -115,10 +118,24 @@ def _floor(cell: Document) -> float:
     return max(float((1 - r["other_seed"]) * r["gap"]) for r in cell["requests"].values() if "other_seed" in r)
 
 
-def _what(row: dict[str, Any]) -> str:
-    cell = row["cell"]
+def _given_up(cell: Document) -> float:
+    """F1 that the ordinary model has more."""
+    return float(best(cell)["test_f1"] - cell["wide"]["metrics"]["test_f1"])
+
+
+def _chance(cell: Document) -> float:
+    """The standard error of a difference of two shares of the test nodes."""
+    share = best(cell)["test_f1"]
+    return float((2 * share * (1 - share) / cell["test_nodes"]) ** 0.5)
+
+
+def _cell(cell: Document) -> str:
     seed = f" (seed {cell['seed']})" if cell["seed"] else ""
-    return f"{cell['model']} {cell['data']}{seed}, {row['request']}"
+    return f"{cell['model']} {cell['data']}{seed}"
+
+
+def _what(row: dict[str, Any]) -> str:
+    return f"{_cell(row['cell'])}, {row['request']}"
 
 
 def _middle(rows: list[dict[str, Any]]) -> str:
