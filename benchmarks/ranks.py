@@ -146,9 +146,9 @@ class Bench:
         meter = Meter(torch.device("cpu"))
         return objective_within(self.model, self.data, DECAY, cross_entropy, call, meter, None)
 
-    def work(self, objective: Objective, clock: Clock | None = None, **how: Any) -> Document:
+    def work(self, objective: Objective, parts: tuple[str, ...], clock: Clock | None = None, **how: Any) -> Document:
         """The measurements, in one process or on a rank."""
-        theta, found, parts, repeats = flatten(self.model), dict[str, Any](), self.args.parts, self.args.repeats
+        theta, found, repeats = flatten(self.model), dict[str, Any](), self.args.repeats
         if "gradient" in parts:
             found["gradient"] = timed(lambda: objective.look(theta).gradient(), repeats, clock, **how)
         if "product" in parts:
@@ -170,7 +170,7 @@ class Bench:
 
     def one(self) -> None:
         """One process."""
-        found = self.work(self.objective())
+        found = self.work(self.objective(), self.args.parts)
         gc.collect()
         keep(self.args, "measure", 0, [found], self.cell | {"built": self.built})
 
@@ -185,14 +185,15 @@ class Bench:
             setup = time.perf_counter() - begun
             part = objective._parts[False][0].data
             told = {"setup": setup, "nodes": part.num_nodes, "edges": part.num_edges}
-            return told | self.work(objective, clock)
+            return told | self.work(objective, self.args.parts, clock)
 
         keep(self.args, "measure", count, forked(count, work), self.cell)
 
     def control(self, count: int) -> None:
-        """So many copies of the one process side by side."""
+        """So many copies of the one process side by side; a request is mostly gradients, and is left out."""
         barrier = multiprocessing.get_context("fork").Barrier(count)
-        found = forked(count, lambda: self.work(self.objective(), together=barrier.wait), joined=False)
+        parts = tuple(part for part in self.args.parts if part != "request")
+        found = forked(count, lambda: self.work(self.objective(), parts, together=barrier.wait), joined=False)
         keep(self.args, "control", count, found, self.cell)
 
     def predict(self) -> None:

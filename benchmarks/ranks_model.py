@@ -68,6 +68,13 @@ def _fit(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return float(alone), float(by_share)
 
 
+def slowed(latest: Mapping[tuple[str, int], Document], one: Document, part: str) -> dict[int, float]:
+    """How much longer copies of the one process take side by side, by how many there are."""
+    control = {count: cell["found"] for (kind, count), cell in latest.items() if kind == "control"}
+    alone = one["found"][0][part]["seconds"]
+    return {count: fmean(told[part]["seconds"] for told in found) / alone for count, found in control.items()}
+
+
 def predictions(
     cells: Sequence[Document], fit: Mapping[str, float], sizes: Mapping[int, int], latency_us: float, gbit: float
 ) -> list[Document]:
@@ -88,8 +95,7 @@ def predictions(
     whole, answers = one["nodes"] + one["edges"], list[Document]()
     for part in (name for name in ("gradient", "product", "request") if name in one["found"][0]):
         alone = one["found"][0][part]["seconds"]
-        control = {c: cell for (kind, c), cell in latest.items() if kind == "control"}
-        slower = {c: fmean(told[part]["seconds"] for told in cell["found"]) / alone for c, cell in control.items()}
+        slower = slowed(latest, one, "product" if part == "product" else "gradient")
         sent = max(spread, key=lambda cell: int(cell["ranks"]))["found"][0][part]["sent"]
         for count, size in sizes.items():
             others = [cell for cell in spread if cell["ranks"] != count]

@@ -31,7 +31,9 @@ def _row(cell: Document, one: Document, control: Document | None, part: str) -> 
     own = [told[part] for told in cell["found"]]
     computed = [told["seconds"] - told["wait"] - told["send"] for told in own]
     held = sum(told["nodes"] + told["edges"] for told in cell["found"])
-    copies = None if control is None else alone / fmean(told[part]["seconds"] for told in control["found"])
+    copies = None
+    if control is not None and part in control["found"][0]:
+        copies = alone / fmean(told[part]["seconds"] for told in control["found"])
     efficiency = alone / took / count
     return {
         "ranks": count,

@@ -91,9 +91,12 @@ class Halo:
             inner = edge_values(base.get("edge_weight"), view.edge_index, ids)
             part.edge_weight = torch.cat([inner, weight]).to(base.get("edge_weight", base.x).dtype)
         part.edge_index = ends
-        if whole is not None:
-            part.edge_index = whole.edge_index if kept.numel() == whole.edge_index.size(1) else ends
-            derive(part.edge_index, whole.edge_index, kept)
+        if whole is not None and kept.numel() == whole.edge_index.size(1):
+            part.edge_index = whole.edge_index
+            if self.merged and torch.equal(part.edge_weight, whole.edge_weight):
+                part.edge_weight = whole.edge_weight
+        elif whole is not None:
+            derive(ends, whole.edge_index, kept)
         return part
 
     def _features(self, view: GraphView, whole: Data) -> Tensor:

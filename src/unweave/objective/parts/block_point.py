@@ -181,7 +181,7 @@ class BlockPoint(Point):
         return outputs[: block.numel()].clone() if whole else outputs.index_select(0, part.nodes)
 
     def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        none = torch.zeros_like(self.theta)
+        none = self.theta[:0]
 
         def look(part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             with torch.no_grad():

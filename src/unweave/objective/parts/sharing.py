@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from torch_geometric.data import Data
 
 from unweave._core import ranks
-from unweave._core.memo import stamp
+from unweave._core.memo import Stamp, stamp
 from unweave.errors import ModelError
 from unweave.graph.neighbourhood import Border, Halo, halo
 from unweave.graph.view import GraphView
@@ -183,13 +184,17 @@ class Kept:
 
     def __init__(self, found: Halo) -> None:
         self.halo = found
-        self._whole: Data | None = None
+        self._made: tuple[ref[Tensor], Stamp | None, Data] | None = None
 
     def data(self, view: GraphView) -> Data:
-        """The block as it is in a view; what is known of it on the whole graph is used again."""
-        if self._whole is None:
-            self._whole = self.halo.data(_whole(view))
-        return self.halo.data(view, self._whole) if view.changed else self._whole
+        """The block as it is in a view, of the same tensors where nothing of them changed."""
+        x, known = view.base.x, self._made
+        if known is None or known[0]() is not x or known[1] != stamp(x):
+            made = self.halo.data(_whole(view))
+            if known is not None:
+                made.edge_index = known[2].edge_index  # what was read off those is remembered with them
+            self._made = known = ref(x), stamp(x), made
+        return self.halo.data(view, known[2])
 
 
 def _whole(view: GraphView) -> GraphView:
