@@ -188,7 +188,8 @@ class Kept:
 
     def data(self, view: GraphView) -> Data:
         """The block as it is in a view, of the same tensors where nothing of them changed."""
-        x, known = view.base.x, self._made
+        x: Tensor = view.base.x
+        known = self._made
         if known is None or known[0]() is not x or known[1] != stamp(x):
             made = self.halo.data(_whole(view))
             if known is not None:
