@@ -4,6 +4,7 @@ All of it takes time in proportion to what it returns, not to the graph.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -32,7 +33,7 @@ class Halo:
 
     Attributes:
         nodes: Ids of its nodes, those it is made for first, then by distance.
-        roots: How many it is made for.
+        rings: How many of the nodes lie within 0, 1, … steps of those it is made for.
         edges: Ids of the stored edges within it.
         ends: Their ends, as positions in ``nodes``.
         rim: Ids of the edges that only make up the degrees at the rim.
@@ -42,7 +43,7 @@ class Halo:
     """
 
     nodes: Tensor
-    roots: int
+    rings: tuple[int, ...]
     edges: Tensor
     ends: Tensor
     rim: Tensor
@@ -81,7 +82,9 @@ class Halo:
                 part[key] = [*blanked(key, some, lost, unlabelled), *[None] * stand_in]
             else:
                 part[key] = value
-        part.train_mask[self.roots :] = False
+        part.train_mask[self.rings[0] :] = False
+        if self.into:
+            part.halo_rings = self.rings  # for models that are written out (unweave.models.sweep)
         if self.merged:
             drawn, weight, there = self._drawn_together(view)
             ends, kept = (
@@ -178,7 +181,7 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
         rim, rim_ends = _rim(view, layers[-1], nodes, torch.cat([none, *edges]), into=into, both=border == "both")
     return Halo(
         nodes=nodes,
-        roots=roots.numel(),
+        rings=tuple(accumulate(layer.numel() for layer in layers)),
         edges=torch.cat([none, *edges]),
         ends=torch.stack([said, heard] if into else [heard, said]),
         rim=rim,
