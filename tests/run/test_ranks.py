@@ -75,12 +75,14 @@ def everything(
         run = run.prepare(memory_mib=memory_mib)
         ready = run.prepared
         assert ready is not None
+        found["prepare passes"] = torch.tensor(float(ready.passes))
         found |= {"values": ready.curvature.values, "slope": ready.gradient, "damping": torch.tensor(ready.damping)}
         for method in ("gif", "retrain"):
             after = run.forget(uw.Request(nodes=[40], edges=[(7, 21)], labels=[3]), method, memory_mib=memory_mib)
             told = after.receipts[-1]
             found |= {method: flatten(after.model), f"{method} scores": _numbers(after.metrics)}
             found[f"{method} receipt"] = torch.tensor([told.objective["remaining_after"], told.step_norm])
+        found["retrain passes"] = torch.tensor(float(told.passes))
         one = int(data.train_mask.nonzero()[9])
         later = run.forget(uw.Request(labels=[one]), defer=True).verify(memory_mib=memory_mib)
         found["verified"] = torch.tensor([later.receipts[-1].residual_influence, *flatten(later.model).tolist()])
@@ -111,7 +113,8 @@ def test_ranks_agree_with_one_process(
         assert "found" in answer, answer
         for key, value in wanted.items():
             own = answer["found"][key]
-            torch.testing.assert_close(own, value, rtol=near, atol=near, msg=lambda m, k=key: f"{k}: {m}")
+            within = 1.0 if "passes" in key else near  # a first look at the whole graph is one that ranks do not take
+            torch.testing.assert_close(own, value, rtol=near, atol=within, msg=lambda m, k=key: f"{k}: {m}")
             assert torch.equal(own, answers[0]["found"][key]), f"{key} of rank {rank} is not that of the first"
 
 

@@ -52,7 +52,7 @@ class InBlocks(Objective):
         if not ranks.joined():
             return own
         found = ranks.total(torch.cat([own, own.new_tensor([self._spent])]))
-        self.meter.passes += float(found[-1])
+        self.meter.passes += round(float(found[-1]), 6)  # shares of whole passes
         self._spent = 0.0
         return found[:-1]
 

@@ -69,6 +69,8 @@ class Blocks(InBlocks):
         peak: The most bytes that a block has held.
     """
 
+    _others: Tensor
+
     def __init__(
         self,
         model: nn.Module,
@@ -93,11 +95,14 @@ class Blocks(InBlocks):
         self.model, self.loss, self.decay, self.forward, self.meter = model, loss, decay, forward, meter
         self.locality, self.view, self.memory_mib = locality, view, memory_mib
         self._limit = check_memory(memory_mib)
-        everyone = torch.arange(view.size, device=meter.device)
-        trained = view.in_training(everyone)
-        self.nodes, self._others = everyone[trained], self._untrained(everyone[~trained])
-        self._targets = view.base.y[self.nodes]
-        self.mass = loss.mass(self._targets)
+        if like is not None and like.view is view:
+            self.nodes, self._others, self.seen = like.nodes, like._others, like.seen
+            self._targets, self.mass = like._targets, like.mass
+        else:
+            trained = view.base.train_mask.index_fill(0, view.unlabelled, False)
+            self.nodes, self._others = trained.nonzero().flatten(), self._untrained((~trained).nonzero().flatten())
+            self._targets = view.base.y[self.nodes]
+            self.mass = loss.mass(self._targets)
         self.mu = decay * self.mass
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
@@ -234,13 +239,15 @@ class Blocks(InBlocks):
         return total.to(self.decay.dtype) if ranks.joined() else total
 
     def describe(self) -> dict[str, Any]:
-        """What the receipt says of the blocks."""
+        """What the receipt says of the blocks: how many, how large, or how many times the graph ranks hold of it."""
         with ranks.together("describing blocks"):
-            own = torch.tensor([[self.peak, *(len(blocks) for blocks in self.found.values())]], dtype=torch.float64)
+            held = self._parts[False][1] / self.pass_nodes if False in self._parts else 0.0
+            own = torch.tensor([[self.peak, held, *map(len, self.found.values())]], dtype=torch.float64)
         found = ranks.rows(own, [1] * ranks.size())
-        counts = dict(zip(self.found, found[:, 1:].sum(dim=0).int().tolist(), strict=True))
+        counts = dict(zip(self.found, found[:, 2:].sum(dim=0).int().tolist(), strict=True))
         told = {"memory_mib": self.memory_mib, "largest_mib": round(float(found[:, 0].max()) / MIB, 3)}
-        return ({"ranks": ranks.size()} if ranks.joined() else {}) | ({} if self.keeps else told) | {"blocks": counts}
+        told = {"held": round(float(found[:, 1].sum()), 3)} if self.keeps else told
+        return ({"ranks": ranks.size()} if ranks.joined() else {}) | told | {"blocks": counts}
 
     def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
         """Do some work on every block of this rank's training nodes, or others, in order.
@@ -272,11 +279,11 @@ class Blocks(InBlocks):
         try:
             return work(part, block)
         finally:
-            spent = (part.meter.passes - before) * nodes / self.pass_nodes
-            if ranks.joined():
-                self._spent += spent  # the meter hears of it when all have done the sweep
-            else:
-                self.meter.passes += spent
+            spent = part.meter.passes - before
+            if not ranks.joined():
+                self.meter.passes += spent * nodes / self.pass_nodes
+            elif not others:  # the meter hears of it when all have done the sweep, a pass of the ranks together
+                self._spent += spent * block.numel() / self.shares.of().nodes.numel()
 
     def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
         """The objective of a block on its halo, and the nodes of that; the one block of a rank is kept."""
