@@ -37,6 +37,7 @@ def test_a_rank_on_a_gpu_agrees_with_one_process(tmp_path: Path) -> None:
 
 
 def test_commands_of_a_rank_on_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("typer")
     on = ("--device", "cuda")
     train = ("unweave", "train", "--data", "demo", "--model", "sgc", "--epochs", 6, "--seed", 2, *on, "--out")
     started(*train, tmp_path / "a")

@@ -73,6 +73,7 @@ def blocks(found: list[Document]) -> Blocks:
         parts = [part for part in PARTS if part in one["found"][0]]
         own = [cell for cell in found if (cell.get("graph"), cell.get("nodes")) == (graph, nodes)]
         spread = [cell for cell in own if cell["part"] == "measure" and cell["ranks"]]
+        spread.sort(key=lambda cell: int(cell["ranks"]))
         alone = ", ".join(f"{part} {slowest(one, part):.3g} s" for part in parts)
         yield f"## {graph}: {nodes:,} nodes, {one['edges']:,} stored edges"
         yield f"One process: {alone}; {one['training']:,} training nodes, {one['parameters']:,} parameters."
