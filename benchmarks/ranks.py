@@ -1,15 +1,14 @@
 """How much faster several ranks are: a gradient, a product with the curvature, a request; and a model of the network.
 
-    python benchmarks/ranks.py measure --nodes 1000000 --graph near --ranks 1,2,4,8,16
-    python benchmarks/ranks.py measure --nodes 10000000 --graph near --ranks 1,2,4,8,16 --parts gradient,product
-    python benchmarks/ranks.py network --ranks 2,4,8,16
-    python benchmarks/ranks.py predict --nodes 1000000 --graph near
+    python benchmarks/ranks.py --nodes 1000000 --ranks 1,2,4,8,16
+    python benchmarks/ranks.py --nodes 10000000 --ranks 8,16 --parts gradient,product --what measure,predict --repeats 2
 
-``measure`` makes the graph, trains a GCN for a few epochs and prepares it in one process, which is compared with. For
-each number of ranks that process then forks as many, of one thread each, so that all read one graph in memory; they are
-joined as by ``torchrun``. ``network`` measures what gloo takes to add and to gather. ``predict`` fits latency and
-bandwidth to that, seconds for a node and an edge to the ranks that were measured, takes the halos of shares of the
-graph for 2 to 64 machines, and says what a gradient would take there, beside what was measured where it was. Every cell
+The graph is made, and where requests are measured a GCN is trained for a few epochs and prepared, with all cores. Then
+everything has one thread. ``measure`` times one process, which is compared with; for each number of ranks that process
+forks as many, so that all read one graph in memory, and they are joined as by ``torchrun``. ``control`` forks as many
+that do not know of each other, each of which does what the one process does, side by side: what they lose is the
+machine's (memory, shared cores), and no exchange or halo. ``network`` measures what gloo takes to add and to gather.
+``predict`` says what 2 to 64 ranks would take (:mod:`ranks_model`), beside what was measured where it was. Every cell
 is a line of ``results/ranks/cells.jsonl``, written when it is done.
 """
 
@@ -19,8 +18,10 @@ import multiprocessing
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,7 +32,7 @@ import torch
 from generated import neighbourly, planted
 from ranks_model import network_fit, predictions
 from shared import RESULTS, Document, append, lines, made, resident_mib
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import unweave as uw
@@ -52,7 +53,6 @@ from unweave.objective.parts.localising import find_locality_in_parts
 DEGREE, FEATURES, CLASSES, HIDDEN = 10, 64, 10, 32
 DECAY = 1e-3
 EPOCHS = 5
-REPEATS = 5
 FAR = 0.001
 GRAPHS: dict[str, Callable[[int], Data]] = {
     "near": lambda n: neighbourly(n, DEGREE * n, far=FAR, features=FEATURES, classes=CLASSES),
@@ -62,43 +62,46 @@ GRAPHS: dict[str, Callable[[int], Data]] = {
 """Neighbourhoods, one edge in a thousand of which leads anywhere; the same with hubs; a random graph, the worst."""
 
 PARTS = ("gradient", "product", "request")
-
-
-def model_for() -> nn.Module:
-    """The model that is measured."""
-    torch.manual_seed(0)
-    return uw.models.GCN(FEATURES, CLASSES, hidden=HIDDEN, activation="tanh", dropout=0.0)
+MACHINES = (2, 4, 8, 16, 32, 64)
 
 
 class Clock:
-    """Seconds that a rank waits for the others, and that it takes to add and gather, since they were last asked for."""
+    """What a rank exchanges with the others, and the seconds that it waits for them and that this takes."""
 
     def __init__(self) -> None:
-        self.spent = {"wait": 0.0, "send": 0.0}
-        for name, kind in (("_roll", "wait"), ("total", "send"), ("rows", "send")):
-            setattr(ranks, name, self._timed(getattr(ranks, name), kind))
+        self._start()
+        for name in ("_roll", "total", "rows"):
+            setattr(ranks, name, partial(self._timed, name, getattr(ranks, name)))
 
-    def _timed(self, function: Callable[..., Any], kind: str) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return function(*args)
-            finally:
-                self.spent[kind] += time.perf_counter() - start
+    def _start(self) -> None:
+        self.spent, self.sent = {"wait": 0.0, "send": 0.0}, Counter[tuple[str, int]]()
 
-        return timed
+    def _timed(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        start = time.perf_counter()
+        found = function(*args)
+        self.spent["wait" if name == "_roll" else "send"] += time.perf_counter() - start
+        bytes_ = found.nbytes if isinstance(found, Tensor) else 24  # a roll call adds three numbers
+        self.sent["gather" if name == "rows" else "add", bytes_] += 1
+        return found
 
-    def take(self) -> dict[str, float]:
-        """Both, and from zero again."""
-        found, self.spent = dict(self.spent), {"wait": 0.0, "send": 0.0}
+    def take(self) -> Document:
+        """All of it, and from zero again."""
+        found = self.spent | {"sent": [[kind, size, times] for (kind, size), times in sorted(self.sent.items())]}
+        self._start()
         return found
 
 
-def timed(work: Callable[[], Any], repeats: int, clock: Clock | None = None) -> Document:
+def timed(
+    work: Callable[[], Any],
+    repeats: int,
+    clock: Clock | None = None,
+    together: Callable[[], object] = lambda: None,
+) -> Document:
     """The median of some repetitions after a first one, and of the one that took that long where the time went."""
     work()
     found = []
     for _ in range(repeats):
+        together()
         if clock is not None:
             clock.take()
         start, cpu = time.perf_counter(), time.process_time()
@@ -109,47 +112,135 @@ def timed(work: Callable[[], Any], repeats: int, clock: Clock | None = None) -> 
     return min(found, key=lambda one: abs(one["seconds"] - middle))
 
 
-def work_on(
-    objective: Objective,
-    model: nn.Module,
-    ready: Prepared | None,
-    data: Data,
-    parts: tuple[str, ...],
-    clock: Clock | None,
-) -> Document:
-    """The measurements, in one process or on a rank."""
-    theta, found = flatten(model), dict[str, Any]()
-    if "gradient" in parts:
-        found["gradient"] = timed(lambda: objective.look(theta).gradient(), REPEATS, clock)
-    if "product" in parts:
-        operator, v = products("gauss-newton", objective.at(theta)), torch.ones_like(theta)
-        found["product"] = timed(lambda: operator(v), REPEATS, clock)
-        del operator
+class Bench:
+    """The graph, the model and what is asked of them.
+
+    Args:
+        args: The options of the command.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        start = time.perf_counter()
+        torch.set_num_threads(os.cpu_count() or 1)
+        self.data = GRAPHS[args.graph](args.nodes)
+        self.view = GraphView.of(self.data)
+        _ = self.view.index
+        torch.manual_seed(0)
+        self.model: nn.Module = uw.models.GCN(FEATURES, CLASSES, hidden=HIDDEN, activation="tanh", dropout=0.0)
+        self.ready: Prepared | None = None
+        if "request" in args.parts:
+            with little():
+                run = uw.train(self.model, self.data, epochs=EPOCHS, weight_decay=DECAY, examine=False)
+                self.model = run.model
+                self.ready = uw.prepare(self.model, self.data, weight_decay=DECAY)
+        self.model.eval()
+        torch.set_num_threads(1)
+        data = self.data
+        self.cell: Document = {"graph": args.graph, "nodes": args.nodes, "edges": int(data.edge_index.size(1))}
+        self.cell |= {"training": int(data.train_mask.sum()), "parameters": flatten(self.model).numel()}
+        self.built = time.perf_counter() - start
+
+    def objective(self) -> Objective:
+        """In one process the whole, of a rank its share."""
+        meter = Meter(torch.device("cpu"))
+        return objective_within(self.model, self.data, DECAY, cross_entropy, call, meter, None)
+
+    def work(self, objective: Objective, parts: tuple[str, ...], clock: Clock | None = None, **how: Any) -> Document:
+        """The measurements, in one process or on a rank."""
+        theta, found, repeats = flatten(self.model), dict[str, Any](), self.args.repeats
+        if "gradient" in parts:
+            found["gradient"] = timed(lambda: objective.look(theta).gradient(), repeats, clock, **how)
+        if "product" in parts:
+            operator, v = products("gauss-newton", objective.at(theta)), torch.ones_like(theta)
+            found["product"] = timed(lambda: operator(v), repeats, clock, **how)
+            del operator
+            gc.collect()
+        if "request" in parts:
+            request = uw.Request(nodes=[int(self.data.train_mask.nonzero()[17])])
+            told: Document = {}
+
+            def forget() -> None:
+                done = uw.unlearn(self.model, self.data, request, "gif", prepared=self.ready, weight_decay=DECAY)
+                told.update(passes=done.receipt.passes, step=done.receipt.step_norm)
+
+            with little():
+                found["request"] = timed(forget, 1, clock, **how) | told
+        return found | {"mib": resident_mib()}
+
+    def one(self) -> None:
+        """One process."""
+        found = self.work(self.objective(), self.args.parts)
         gc.collect()
-    if "request" in parts:
-        request = uw.Request(nodes=[int(data.train_mask.nonzero()[17])])
-        steps: list[Document] = []
+        keep(self.args, "measure", 0, [found], self.cell | {"built": self.built})
 
-        def forget() -> None:
-            done = uw.unlearn(model, data, request, "gif", prepared=ready, weight_decay=DECAY)
-            steps[:] = [{"passes": done.receipt.passes, "step": done.receipt.step_norm}]
+    def ranks(self, count: int) -> None:
+        """So many ranks."""
 
-        found["request"] = timed(forget, 1, clock) | steps[0]
-    return found
+        def work() -> Document:
+            clock, begun = Clock(), time.perf_counter()
+            objective = self.objective()
+            assert isinstance(objective, Blocks)
+            objective.look(flatten(self.model)).gradient()
+            setup = time.perf_counter() - begun
+            part = objective._parts[False][0].data
+            told = {"setup": setup, "nodes": part.num_nodes, "edges": part.num_edges}
+            return told | self.work(objective, self.args.parts, clock)
+
+        keep(self.args, "measure", count, forked(count, work), self.cell)
+
+    def control(self, count: int) -> None:
+        """So many copies of the one process side by side; a request is mostly gradients, and is left out."""
+        barrier = multiprocessing.get_context("fork").Barrier(count)
+        parts = tuple(part for part in self.args.parts if part != "request")
+        found = forked(count, lambda: self.work(self.objective(), parts, together=barrier.wait), joined=False)
+        keep(self.args, "control", count, found, self.cell)
+
+    def predict(self) -> None:
+        """What numbers of ranks would take."""
+        known = lines(self.args.out / "cells.jsonl")
+        same = [c for c in known if all(c.get(name) == self.cell[name] for name in ("graph", "nodes"))]
+        nothing = torch.zeros_like(flatten(self.model))
+        here = find_locality_in_parts(self.model, self.view, cross_entropy, nothing, call, float("inf"))
+        nodes, sizes = torch.arange(self.view.size), dict[int, int]()
+        for count in MACHINES:
+            part = halo(self.view, nodes.tensor_split(count)[count // 2], here.reach, here.border)
+            sizes[count] = part.nodes.numel() + part.edges.numel()
+        fit = network_fit([c for c in known if c["part"] == "network"])
+        told = predictions(same, fit, sizes, self.args.latency_us, self.args.gbit)
+        network = {"network": fit, "latency_us": self.args.latency_us, "gbit": self.args.gbit}
+        keep(self.args, "predict", 0, told, self.cell | network)
 
 
-def _rank(rank: int, count: int, port: int, pipe: Any, work: Callable[[], Document]) -> None:
+def keep(args: argparse.Namespace, part: str, count: int, found: list[Document], cell: Document) -> None:
+    """Write a cell, and say in a line what it holds."""
+    append(args.out / "cells.jsonl", {"part": part} | cell | {"ranks": count, "found": found} | made("cpu"))
+    told = {k: max(a[k]["seconds"] for a in found) for k in PARTS if k in found[0]} or found
+    print(part, cell.get("graph"), cell.get("nodes"), "ranks", count, told, flush=True)
+
+
+def _joined(work: Callable[[], Document], rank: int, count: int, port: int) -> Document:
+    """Some work as one of several ranks."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     with ranks.ranks():
-        found = work()
-    pipe.send(found)
+        return work()
+
+
+def _child(pipe: Any, work: Callable[[], Document]) -> None:
+    pipe.send(work())
     pipe.close()
     os._exit(0)
 
 
-def forked(count: int, work: Callable[[], Document]) -> list[Document]:
-    """What some work gives on each of several ranks, which share all that this process holds in memory."""
+def forked(count: int, work: Callable[[], Document], *, joined: bool = True) -> list[Document]:
+    """What some work gives in each of several processes, which share all that this process holds in memory.
+
+    Args:
+        count: How many.
+        work: What each does.
+        joined: Whether they are ranks of one job.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -157,7 +248,8 @@ def forked(count: int, work: Callable[[], Document]) -> list[Document]:
     there = []
     for rank in range(count):
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_rank, args=(rank, count, port, theirs, work))
+        own = partial(_joined, work, rank, count, port) if joined else work
+        process = context.Process(target=_child, args=(theirs, own))
         process.start()
         theirs.close()
         there.append((process, ours))
@@ -172,55 +264,6 @@ def little() -> Iterator[None]:
     """Few eigenpairs: how long one product takes is what is measured."""
     with tuned(spectrum={"rank": 8, "per_class": 0.0, "spare": 4, "bend_products": 4}):
         yield
-
-
-def measure(args: argparse.Namespace) -> None:
-    """One process, then every number of ranks."""
-    start = time.perf_counter()
-    data = GRAPHS[args.graph](args.nodes)
-    _ = GraphView.of(data).index
-    build = time.perf_counter() - start
-    model, meter = model_for(), Meter(torch.device("cpu"))
-    with little():
-        run = uw.train(model, data, epochs=EPOCHS, weight_decay=DECAY)
-        start = time.perf_counter()
-        ready = uw.prepare(run.model, data, weight_decay=DECAY) if "request" in args.parts else None
-        prepare = time.perf_counter() - start
-    model = run.model.eval()
-    cell = {"part": "measure", "graph": args.graph, "nodes": args.nodes, "edges": int(data.edge_index.size(1))}
-    cell |= {"training": int(data.train_mask.sum()), "parameters": flatten(model).numel()}
-    one = objective_within(model, data, DECAY, cross_entropy, call, meter, None)
-    found = work_on(one, model, ready, data, args.parts, None)
-    del one
-    gc.collect()
-    keep(args, cell | {"ranks": 0, "build": build, "prepare": prepare, "found": [found], "mib": [resident_mib()]})
-
-    def work() -> Document:
-        clock, begun = Clock(), time.perf_counter()
-        objective = objective_within(model, data, DECAY, cross_entropy, call, Meter(torch.device("cpu")), None)
-        assert isinstance(objective, Blocks)
-        objective.at(flatten(model)).gradient()
-        setup = time.perf_counter() - begun
-        part = objective._parts[False][0].data
-        told = {
-            "setup": setup,
-            "nodes": part.num_nodes,
-            "edges": part.num_edges,
-            "roots": objective.shares.of().mine.numel(),
-        }
-        return told | work_on(objective, model, ready, data, args.parts, clock) | {"mib": resident_mib()}
-
-    for count in args.ranks:
-        with little():
-            answers = forked(count, work)
-        keep(args, cell | {"ranks": count, "found": answers})
-
-
-def keep(args: argparse.Namespace, cell: Document) -> None:
-    """Write a cell, and say in a line what it holds."""
-    append(args.out / "cells.jsonl", cell | made("cpu"))
-    told = {k: max(a[k]["seconds"] for a in cell["found"]) for k in PARTS if k in cell["found"][0]}
-    print(cell["part"], cell.get("graph"), cell.get("nodes"), "ranks", cell["ranks"], told, flush=True)
 
 
 SIZES = tuple(4**power for power in range(2, 12))
@@ -246,60 +289,39 @@ def network(args: argparse.Namespace) -> None:
                 found.append({"kind": kind, "bytes": bytes_, "seconds": took})
         return {"times": found}
 
-    for count in args.ranks:
+    for count in (count for count in args.ranks if count > 1):
         answers = forked(count, work)
         slowest = [max(times, key=lambda t: t["seconds"]) for times in zip(*(a["times"] for a in answers), strict=True)]
-        keep(args, {"part": "network", "ranks": count, "found": [{"times": slowest}]})
-
-
-MACHINES = (2, 4, 8, 16, 32, 64)
-LOOKED_AT = 3
-"""Shares whose halos are taken for each number of machines."""
-
-
-def predict(args: argparse.Namespace) -> None:
-    """What a gradient would take on machines that were not measured."""
-    data = GRAPHS[args.graph](args.nodes)
-    view = GraphView.of(data)
-    found = lines(args.out / "cells.jsonl")
-    reach, border = _locality(data)
-    nodes, sizes = data.train_mask.nonzero().flatten(), dict[int, list[tuple[int, int]]]()
-    for count in MACHINES:
-        stretches = nodes.tensor_split(count)
-        chosen = sorted({0, count // 2, count - 1})[:LOOKED_AT]
-        made_ = [halo(view, stretches[n], reach, border) for n in chosen]
-        sizes[count] = [(part.nodes.numel(), part.edges.numel()) for part in made_]
-    own = [c for c in found if c["part"] == "measure" and (c["graph"], c["nodes"]) == (args.graph, args.nodes)]
-    fit = network_fit([c for c in found if c["part"] == "network"])
-    cell = {"part": "predict", "graph": args.graph, "nodes": args.nodes, "network": fit}
-    for name, told in predictions(own, fit, sizes, args.latency_us, args.gbit).items():
-        append(args.out / "cells.jsonl", cell | {"name": name, "found": told} | made("cpu"))
-        print(name, *told, sep="\n", flush=True)
-
-
-def _locality(data: Data) -> tuple[Any, Any]:
-    model = model_for().eval()
-    with tuned(spectrum={"rank": 1}):
-        found = find_locality_in_parts(
-            model, GraphView.of(data), cross_entropy, torch.zeros(flatten(model).numel()), call, float("inf")
-        )
-    return found.reach, found.border
+        keep(args, "network", count, [{"times": slowest}], {})
 
 
 def main() -> None:
     """Read the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "network", "predict"))
+    some = lambda text: tuple(text.split(","))  # noqa: E731
+    parser.add_argument("--what", type=some, default=("network", "measure", "control", "predict"))
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--graph", choices=tuple(GRAPHS), default="near")
     parser.add_argument("--ranks", type=lambda text: tuple(map(int, text.split(","))), default=(1, 2, 4, 8, 16))
-    parser.add_argument("--parts", type=lambda text: tuple(text.split(",")), default=PARTS)
+    parser.add_argument("--parts", type=some, default=PARTS)
+    parser.add_argument("--repeats", type=int, default=3, help="of a gradient and a product, after a first one")
     parser.add_argument("--latency-us", type=float, default=50.0, help="of the network to predict for")
     parser.add_argument("--gbit", type=float, default=10.0, help="its bandwidth")
     parser.add_argument("--out", type=Path, default=RESULTS / "ranks")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    {"measure": measure, "network": network, "predict": predict}[args.what](args)
+    if "network" in args.what:
+        network(args)
+    bench = Bench(args)
+    if "measure" in args.what:
+        bench.one()
+    for count in args.ranks:
+        if "measure" in args.what:
+            bench.ranks(count)
+        if "control" in args.what and count > 1:
+            bench.control(count)
+    if "predict" in args.what:
+        bench.predict()
 
 
 if __name__ == "__main__":

@@ -108,9 +108,13 @@ def test_a_rim_drawn_together_is_exact_too(directed: bool, weighted: bool) -> No
     after, _ = take(view, uw.Request(nodes=[4, 8]))
     for node in range(0, 40, 3):
         part = halo(view, torch.tensor([node]), reach, "merged")
-        for graph in (view, after):
-            small, whole = part.data(graph), call(model, graph.data)
+        first = part.data(view)
+        for graph, known in product((view, after), (None, first)):
+            small, whole = part.data(graph, known), call(model, graph.data)
             assert torch.allclose(call(model, small)[0], whole[node], rtol=1e-12, atol=1e-12)
+        again = part.data(after, first)
+        assert (again.x is first.x) == (not bool(torch.isin(part.nodes, after.rows).any()))
+        assert (again.edge_index is first.edge_index) == (again.num_edges == first.num_edges)
         assert part.data(view).num_edges <= halo(view, torch.tensor([node]), reach, "into").data(view).num_edges
 
 

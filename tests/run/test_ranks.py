@@ -51,38 +51,42 @@ def model(kind: str, dtype: torch.dtype) -> nn.Module:
     return uw.models.GCN(5, 3, hidden=6, dropout=0.0, activation="tanh").to(dtype)
 
 
-def everything(kind: str, layer: str, dtype: torch.dtype, memory_mib: float | None = None) -> dict[str, Tensor]:
+def everything(
+    kind: str, layer: str, dtype: torch.dtype, memory_mib: float | None = None, device: str = "cpu"
+) -> dict[str, Tensor]:
     """All that evaluates the objective, as tensors to compare."""
-    data = graph(kind)
+    data = graph(kind).to(device)
     data.x = data.x.to(dtype)
     if "edge_weight" in data:
         data.edge_weight = data.edge_weight.to(dtype)
     found: dict[str, Any] = {}
     with tuned(spectrum=FEW, polish={"evaluations": 40}):
-        net = model(layer, dtype)
+        net = model(layer, dtype).to(device)
         meter = Meter(data.x.device)
         objective = objective_within(net, data, DECAY, cross_entropy, call, meter, memory_mib)
         theta = flatten(net)
         point = objective.at(theta)
-        v = torch.linspace(-1, 1, theta.numel(), dtype=dtype)
+        v = torch.linspace(-1, 1, theta.numel(), dtype=dtype, device=device)
         found |= {"losses": point.losses, "gradient": point.gradient(), "outputs": point.outputs}
         found |= {kind: products(kind, point)(v) for kind in ("gauss-newton", "hessian")}
-        found["some"] = point.loss_gradient(torch.arange(data.num_nodes) % 2 == 0)
+        found["some"] = point.loss_gradient(torch.arange(data.num_nodes, device=device) % 2 == 0)
         run = uw.train(net, data, epochs=8, weight_decay=DECAY, examine=False, memory_mib=memory_mib)
         found |= {"trained": flatten(run.model), "scores": _numbers(run.metrics)}
         run = run.prepare(memory_mib=memory_mib)
         ready = run.prepared
         assert ready is not None
+        found["prepare passes"] = torch.tensor(float(ready.passes))
         found |= {"values": ready.curvature.values, "slope": ready.gradient, "damping": torch.tensor(ready.damping)}
         for method in ("gif", "retrain"):
             after = run.forget(uw.Request(nodes=[40], edges=[(7, 21)], labels=[3]), method, memory_mib=memory_mib)
             told = after.receipts[-1]
             found |= {method: flatten(after.model), f"{method} scores": _numbers(after.metrics)}
             found[f"{method} receipt"] = torch.tensor([told.objective["remaining_after"], told.step_norm])
+        found["retrain passes"] = torch.tensor(float(told.passes))
         one = int(data.train_mask.nonzero()[9])
         later = run.forget(uw.Request(labels=[one]), defer=True).verify(memory_mib=memory_mib)
         found["verified"] = torch.tensor([later.receipts[-1].residual_influence, *flatten(later.model).tolist()])
-    return {key: value.detach().clone() for key, value in found.items()}
+    return {key: value.detach().cpu().clone() for key, value in found.items()}
 
 
 def _numbers(metrics: Any) -> Tensor:
@@ -109,7 +113,8 @@ def test_ranks_agree_with_one_process(
         assert "found" in answer, answer
         for key, value in wanted.items():
             own = answer["found"][key]
-            torch.testing.assert_close(own, value, rtol=near, atol=near, msg=lambda m, k=key: f"{k}: {m}")
+            within = 1.0 if "passes" in key else near  # a first look at the whole graph is one that ranks do not take
+            torch.testing.assert_close(own, value, rtol=near, atol=within, msg=lambda m, k=key: f"{k}: {m}")
             assert torch.equal(own, answers[0]["found"][key]), f"{key} of rank {rank} is not that of the first"
 
 

@@ -32,8 +32,8 @@ class Meter:
     """Passes over the whole graph and wall-clock seconds per phase.
 
     One pass is one forward or backward sweep of the model over the graph; an epoch of training is two, and so is
-    a product with the curvature. A sweep over a part of the graph counts as the share of the nodes that it holds; a
-    call of a model made of several, as one.
+    a product with the curvature. A sweep over a part of the graph counts as the share of the nodes that it holds; one
+    that ranks do together, and a call of a model made of several, as one.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -152,6 +152,12 @@ class Matrix:
                 self._sides.append(pattern.filled(self._sides[0].values()[order]))
         return self._sides[flipped]
 
+    def first(self, rows: int, columns: int) -> "Matrix":
+        """The first rows, whose entries are all in the first columns; of the same memory."""
+        crow, entries = self.pattern.crow[: rows + 1], int(self.pattern.crow[rows])
+        pattern = Pattern(crow, self.pattern.col[:entries], (rows, columns))
+        return Matrix(pattern, self._sides[0].values()[:entries])
+
     def copy(self) -> "Matrix":
         """The same matrix in memory of its own, with its transpose."""
         twin = Matrix(Pattern(self.pattern.crow, self.pattern.col, self.shape), self._sides[0].values())

@@ -36,10 +36,13 @@ class LocalProblem:
 
     def change(self, point: Point) -> float:
         """Q(θ) − Q(θ0), summed node by node in double, so that small requests survive rounding."""
-        theta, losses = point.theta.detach(), point.losses.detach().double() - self.losses.double()
+        theta, counted = point.theta.detach(), self.counted
         slope = self.mu * (theta + self.start) / 2 - self.slope
-        lost = (losses if self.counted is None else losses[self.counted]).sum()
-        return float(lost + torch.sum((theta - self.start) * slope, dtype=torch.float64))
+        if counted is None:
+            lost = point.loss_change(self.losses)
+        else:
+            lost = float((point.losses.detach().double()[counted] - self.losses.double()[counted]).sum())
+        return lost + float(torch.sum((theta - self.start) * slope, dtype=torch.float64))
 
     def resolved(self, point: Point, pull: Tensor) -> tuple[float, bool]:
         """The same, and whether it is too small for the precision of the losses; then the slopes at both ends tell it.

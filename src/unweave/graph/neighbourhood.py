@@ -4,12 +4,14 @@ All of it takes time in proportion to what it returns, not to the graph.
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.memo import derive
 from unweave.graph.edit import attributes, blanked, chosen, lasting
 from unweave.graph.index import among, edge_values
 from unweave.graph.region import first_met
@@ -31,7 +33,7 @@ class Halo:
 
     Attributes:
         nodes: Ids of its nodes, those it is made for first, then by distance.
-        roots: How many it is made for.
+        rings: How many of the nodes lie within 0, 1, … steps of those it is made for.
         edges: Ids of the stored edges within it.
         ends: Their ends, as positions in ``nodes``.
         rim: Ids of the edges that only make up the degrees at the rim.
@@ -41,7 +43,7 @@ class Halo:
     """
 
     nodes: Tensor
-    roots: int
+    rings: tuple[int, ...]
     edges: Tensor
     ends: Tensor
     rim: Tensor
@@ -49,22 +51,27 @@ class Halo:
     merged: int
     into: bool
 
-    def data(self, view: GraphView) -> Data:
+    def data(self, view: GraphView, whole: Data | None = None) -> Data:
         """The part as a graph of its own, as it is in a view that lacks nothing the halo was not made with.
 
         Its training nodes are those among the roots.
+
+        Args:
+            view: The graph, or what is left of it.
+            whole: The part as it is in the graph that nothing was taken from, for who has it: what is known of that one
+                then serves this one too.
         """
         base = view.base
         stand_in = int(self.rim.numel() + self.merged > 0)
         part = type(base)(num_nodes=self.nodes.numel() + stand_in)
-        ids, ends = self._edges(view)
+        ids, ends, kept = self._edges(view)
         lost, unlabelled = (among(self.nodes, some).nonzero().flatten() for some in (view.nodes, view.unlabelled))
         of_nodes, of_edges = attributes(base)
         for key, value in base.to_dict().items():
             if key in ("edge_index", "num_nodes"):
                 continue
             if key == "x":
-                part.x = _padded(view.features(self.nodes), stand_in)
+                part.x = _padded(view.features(self.nodes), stand_in) if whole is None else self._features(view, whole)
             elif key in of_edges:
                 part[key] = chosen(base, key, ids)
             elif key in of_nodes and isinstance(value, Tensor):
@@ -75,27 +82,53 @@ class Halo:
                 part[key] = [*blanked(key, some, lost, unlabelled), *[None] * stand_in]
             else:
                 part[key] = value
-        part.train_mask[self.roots :] = False
+        part.train_mask[self.rings[0] :] = False
+        if self.into:
+            part.halo_rings = self.rings  # for models that are written out (unweave.models.sweep)
         if self.merged:
-            drawn, weight = self._drawn_together(view)
-            ends = torch.cat([ends, drawn], dim=1)
+            drawn, weight, there = self._drawn_together(view)
+            ends, kept = (
+                torch.cat([ends, drawn], dim=1),
+                torch.cat([kept, there + self.edges.numel() + self.rim.numel()]),
+            )
             inner = edge_values(base.get("edge_weight"), view.edge_index, ids)
             part.edge_weight = torch.cat([inner, weight]).to(base.get("edge_weight", base.x).dtype)
         part.edge_index = ends
+        if whole is not None and kept.numel() == whole.edge_index.size(1):
+            part.edge_index = whole.edge_index
+            if self.merged and torch.equal(part.edge_weight, whole.edge_weight):
+                part.edge_weight = whole.edge_weight
+        elif whole is not None:
+            derive(ends, whole.edge_index, kept)
         return part
 
-    def _edges(self, view: GraphView) -> tuple[Tensor, Tensor]:
+    def _features(self, view: GraphView, whole: Data) -> Tensor:
+        """The features of the part, from those of the whole graph; the very same where none of them changed."""
+        new = among(self.nodes, view.rows).nonzero().flatten()
+        if not new.numel():
+            return whole.x  # type: ignore[no-any-return]
+        x: Tensor = whole.x.index_copy(0, new, view.features(self.nodes[new]))
+        derive(x, whole.x)
+        return x
+
+    def _edges(self, view: GraphView) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids and ends of the edges that are left, and which of all they are."""
         ids, ends = torch.cat([self.edges, self.rim]), torch.cat([self.ends, self.rim_ends], dim=1)
         if not view.gone.numel():
-            return ids, ends
-        left = ~among(ids, view.gone)
-        return ids[left], ends[:, left]
+            return ids, ends, torch.arange(ids.numel(), device=ids.device)
+        kept = (~among(ids, view.gone)).nonzero().flatten()
+        return ids[kept], ends[:, kept], kept
 
-    def _drawn_together(self, view: GraphView) -> tuple[Tensor, Tensor]:
-        """One edge to each node of the rim, from the stand-in, that weighs as much as all that are left there."""
+    def _drawn_together(self, view: GraphView) -> tuple[Tensor, Tensor, Tensor]:
+        """One edge to each node of the rim, from the stand-in, that weighs as much as all that are left there.
+
+        Returns:
+            The ends of those, their weights, and which they are of those that the whole graph has.
+        """
         rim, first = self.nodes[-self.merged :], self.nodes.numel() - self.merged
         side = view.index.into if self.into else view.index.out
         degree, weight = side.degree[rim], side.weight[rim]
+        had = degree > 0
         if view.gone.numel():
             ends = view.edge_index[:, view.gone]
             ends, other = ends[int(self.into)], ends[1 - int(self.into)]
@@ -106,7 +139,8 @@ class Halo:
             weight.index_add_(0, at, -values)
         at = degree.nonzero().flatten()
         away = torch.full_like(at, self.nodes.numel())
-        return torch.stack([away, at + first] if self.into else [at + first, away]), weight[at]
+        drawn = torch.stack([away, at + first] if self.into else [at + first, away])
+        return drawn, weight[at], degree[had].nonzero().flatten()
 
 
 def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
@@ -147,7 +181,7 @@ def halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
         rim, rim_ends = _rim(view, layers[-1], nodes, torch.cat([none, *edges]), into=into, both=border == "both")
     return Halo(
         nodes=nodes,
-        roots=roots.numel(),
+        rings=tuple(accumulate(layer.numel() for layer in layers)),
         edges=torch.cat([none, *edges]),
         ends=torch.stack([said, heard] if into else [heard, said]),
         rim=rim,

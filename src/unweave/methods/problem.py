@@ -151,7 +151,7 @@ class Problem:
         """Mean over the remaining nodes of KL(outputs on the old graph ‖ outputs on the remaining one), at θ0."""
         with torch.no_grad():
             before = self.original.at(self.theta).outputs
-        return _divergence(before[self._kept], self.remaining_outputs[self._kept])
+        return _divergence(before, self.remaining_outputs, self._kept.nonzero().flatten())
 
     @cached_property
     def feigned(self) -> float:
@@ -170,7 +170,7 @@ class Problem:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
         if not self.remaining.loss.classes:
             return None
-        return _divergence(self.remaining_outputs[self._kept], point.outputs[self._kept])
+        return _divergence(self.remaining_outputs, point.outputs, self._kept.nonzero().flatten())
 
     def training_change(self, point: Point) -> float | None:
         """The same mean over the training nodes alone, of the objective that the point belongs to.
@@ -183,16 +183,15 @@ class Problem:
             return None
         nodes = point.objective.nodes
         before = self.original_outputs if point.objective is self.original else self.remaining_outputs
-        return _divergence(before[nodes], point.outputs[nodes])
+        return _divergence(before, point.outputs, nodes)
 
 
-def _divergence(before: Tensor, after: Tensor) -> float:
-    """Mean KL(before ‖ after) of outputs that are logits; of several ranks each looks at some of the rows."""
+def _divergence(before: Tensor, after: Tensor, nodes: Tensor) -> float:
+    """Mean KL(before ‖ after) of some nodes' outputs, which are logits; of several ranks each looks at a part."""
     total = 0.0
     with ranks.together("a divergence"):
-        own = (outputs.detach().tensor_split(ranks.size())[ranks.rank()] for outputs in (before, after))
-        for some in zip(*(torch.split(outputs, ROWS) for outputs in own), strict=True):
-            p, q = (F.log_softmax(outputs.double(), dim=-1) for outputs in some)
+        for some in torch.split(nodes.tensor_split(ranks.size())[ranks.rank()], ROWS):
+            p, q = (F.log_softmax(outputs.detach()[some].double(), dim=-1) for outputs in (before, after))
             total += float((p.exp() * (p - q)).sum())
     summed = ranks.total(torch.tensor(total, dtype=torch.float64, device=before.device))
-    return float(summed) / before[..., 0].numel()
+    return float(summed) / (nodes.numel() * before[:1, ..., 0].numel())

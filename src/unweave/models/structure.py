@@ -160,19 +160,22 @@ def features(x: Tensor) -> Matrix | None:
 def normalised(edge_index: Tensor, edge_weight: Tensor | None, nodes: int, dtype: torch.dtype) -> Matrix:
     """D^-½ (A + I) D^-½ as in PyG; a node that has a self-loop keeps it instead."""
     with eagerly():
-        known = looped(edge_index, nodes) if edge_weight is None else None
+        known = looped(edge_index, nodes)
         if known is None:
             refuse_unknown(edge_index, nodes)
             (source, target), values = gcn_norm(edge_index, edge_weight, nodes, dtype=dtype)
             return Matrix.of(target, source, values, (nodes, nodes))
         row, col = known.pattern.places
-        if known.entry.numel() == row.numel():  # no edge twice
+        if edge_weight is None and known.entry.numel() == row.numel():  # no edge twice
             scale = known.pattern.crow.diff().to(dtype).rsqrt()
             return Matrix(known.pattern, scale[row] * scale[col])
-        counts = torch.zeros(row.numel(), dtype=dtype, device=row.device)
-        counts.index_add_(0, known.entry, torch.ones_like(known.entry, dtype=dtype))
-        scale = torch.zeros(nodes, dtype=dtype, device=row.device).index_add_(0, row, counts).rsqrt()
-        return Matrix(known.pattern, scale[row] * counts * scale[col])
+        weight = torch.ones(known.entry.numel(), dtype=dtype, device=row.device)
+        if edge_weight is not None:
+            weight[: edge_weight.numel()] = edge_weight
+        total = torch.zeros(row.numel(), dtype=dtype, device=row.device).index_add_(0, known.entry, weight)
+        scale = torch.zeros(nodes, dtype=dtype, device=row.device).index_add_(0, row, total).rsqrt()
+        scale = scale.masked_fill(scale == torch.inf, 0.0)  # as in PyG, where weights cancel out
+        return Matrix(known.pattern, scale[row] * total * scale[col])
 
 
 @dataclass(frozen=True)

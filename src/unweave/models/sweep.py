@@ -1,9 +1,10 @@
 """Outputs and derivatives of GCN and SGC written out: a sweep over the graph without autograd, in a dozen products.
 
-Any other module is differentiated by torch; these give the same, up to rounding, and are a privilege of speed alone.
+Any other module is differentiated by torch; these give the same, up to rounding, and are a privilege of speed alone. On
+the halo of some nodes every step computes only what the next one still reads, and outputs are those of these nodes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,7 +26,7 @@ class Sweep(Protocol):
     """A model evaluated at some weights.
 
     Attributes:
-        outputs: Of all nodes.
+        outputs: Of all nodes; on a halo, of those that it is made for, which come first.
     """
 
     outputs: Tensor
@@ -39,7 +40,7 @@ class Sweep(Protocol):
         ...
 
 
-Build = Callable[["_Features", Matrix, Weights], Sweep]
+Build = Callable[["_Features", Sequence[Matrix], Weights], Sweep]
 
 
 class Way:
@@ -50,19 +51,22 @@ class Way:
         build: The model at some weights.
         x: The features.
         matrix: The matrix messages are passed by; the attribute too.
+        steps: What each step of the model takes of it, from the first.
     """
 
-    def __init__(self, kind: object, build: Build, x: "_Features", matrix: Matrix) -> None:
-        self._kind, self._build, self._x = kind, build, x
+    def __init__(self, kind: object, build: Build, x: "_Features", matrix: Matrix, steps: Sequence[Matrix]) -> None:
+        self._kind, self._build, self._x, self._steps = kind, build, x, steps
         self.matrix = matrix
 
     def __call__(self, weights: Weights) -> Sweep:
         """The model at some weights."""
-        return self._build(self._x, self.matrix, weights)
+        return self._build(self._x, self._steps, weights)
 
     def staged(self) -> "Way":
-        """The same with a matrix of its own, whose values may be replaced."""
-        return Way(self._kind, self._build, self._x, self.matrix.copy())
+        """The same with a matrix of its own, whose values may be replaced; not on a halo, of which it is a part."""
+        assert all(step is self.matrix for step in self._steps)
+        own = self.matrix.copy()
+        return Way(self._kind, self._build, self._x, own, [own] * len(self._steps))
 
     def like(self, other: "Way") -> bool:
         """Whether nothing but the values of the matrix is different."""
@@ -79,26 +83,40 @@ def sweep_of(model: nn.Module, data: Data) -> Way | None:
     plain = all(bare(module) and "forward" not in vars(module) for module in model.modules())
     if data.get("edge_attr") is not None or not plain or not constant(x):
         return None
-    kind, names, layers, build = _written_out(model)
+    kind, names, layers, count, build = _written_out(model)
     if not layers or {name for name, p in model.named_parameters() if p.requires_grad} != set(names):
         return None
     if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None
     x = entering(x, unit=bool(getattr(model, "unit", False)))
     matrix, given = normalised(edge_index, edge_weight, x.size(0), x.dtype), features(x)
-    return Way(kind, build, _Features(x, given), matrix)
+    return Way(kind, build, _Features(x, given), matrix, _needed(matrix, count, data.get("halo_rings")))
 
 
-def _written_out(model: nn.Module) -> tuple[object, tuple[str, ...], tuple[Any, ...], Build]:
-    """Which model it is, its parameters, its layers, and how it is evaluated."""
+def _needed(matrix: Matrix, count: int, rings: Sequence[int] | None) -> list[Matrix]:
+    """What each of so many steps takes of a matrix: all of it, or on a halo the rows that the next one still reads.
+
+    Args:
+        matrix: The matrix.
+        count: Steps.
+        rings: How many of the first nodes lie within 0, 1, … steps of those that a halo was made for.
+    """
+    if rings is None or len(rings) != count + 1:
+        return [matrix] * count
+    ends = [*reversed(rings[:-1])]
+    return [matrix.first(rows, matrix.shape[1] if n == 0 else ends[n - 1]) for n, rows in enumerate(ends)]
+
+
+def _written_out(model: nn.Module) -> tuple[object, tuple[str, ...], tuple[Any, ...], int, Build]:
+    """Which model it is, its parameters, its layers, its steps, and how it is evaluated."""
     if type(model) is GCN and type(model.conv1) is type(model.conv2) is SparseGCNConv:
         name = model.config["activation"]
         if name in SLOPES and model.activation is ACTIVATIONS[name]:
-            return (GCN, name), GCN_WEIGHTS, (model.conv1, model.conv2), partial(_GCN, name)
+            return (GCN, name), GCN_WEIGHTS, (model.conv1, model.conv2), 2, partial(_GCN, name)
     if type(model) is SGC and type(model.propagate) is SparseAPPNP:
         steps = model.propagate.K
-        return (SGC, steps), ("linear.weight",), (model.propagate,), partial(_SGC, steps)
-    return None, (), (), partial(_SGC, 0)
+        return (SGC, steps), ("linear.weight",), (model.propagate,), steps, _SGC
+    return None, (), (), 0, _SGC
 
 
 class _Features:
@@ -130,39 +148,39 @@ SLOPES: dict[str, Callable[[Tensor], Tensor]] = {"relu": lambda h: h > 0, "tanh"
 class _GCN:
     """Â σ(Â X W₁ᵀ + b₁) W₂ᵀ + b₂."""
 
-    def __init__(self, activation: str, x: _Features, matrix: Matrix, weights: Weights) -> None:
-        self._x, self._matrix = x, matrix
+    def __init__(self, activation: str, x: _Features, steps: Sequence[Matrix], weights: Weights) -> None:
+        self._x, (self._first, self._second) = x, steps
         bias1, weight1, bias2, self._weight2 = (weights[name] for name in GCN_WEIGHTS)
-        self._hidden = ACTIVATIONS[activation](multiply(matrix, x.times(weight1.T)) + bias1)
-        self.outputs = multiply(matrix, self._hidden @ self._weight2.T) + bias2
+        self._hidden = ACTIVATIONS[activation](multiply(self._first, x.times(weight1.T)) + bias1)
+        self.outputs = multiply(self._second, self._hidden @ self._weight2.T) + bias2
         self._slope = SLOPES[activation](self._hidden)
 
     def push(self, direction: Weights) -> Tensor:
         bias1, weight1, bias2, weight2 = (direction[name] for name in GCN_WEIGHTS)
-        hidden = (multiply(self._matrix, self._x.times(weight1.T)) + bias1) * self._slope
-        return multiply(self._matrix, hidden @ self._weight2.T + self._hidden @ weight2.T) + bias2
+        hidden = (multiply(self._first, self._x.times(weight1.T)) + bias1) * self._slope
+        return multiply(self._second, hidden @ self._weight2.T + self._hidden @ weight2.T) + bias2
 
     def pull(self, u: Tensor) -> dict[str, Tensor]:
-        last = multiply(self._matrix, u, flipped=True)
+        last = multiply(self._second, u, flipped=True)
         hidden = (last @ self._weight2) * self._slope
-        first = self._x.flipped(multiply(self._matrix, hidden, flipped=True))
+        first = self._x.flipped(multiply(self._first, hidden, flipped=True))
         return dict(zip(GCN_WEIGHTS, (hidden.sum(0), first.T, u.sum(0), last.T @ self._hidden), strict=True))
 
 
 class _SGC:
     """Âᴷ X Wᵀ."""
 
-    def __init__(self, steps: int, x: _Features, matrix: Matrix, weights: Weights) -> None:
-        self._steps, self._x, self._matrix = steps, x, matrix
+    def __init__(self, x: _Features, steps: Sequence[Matrix], weights: Weights) -> None:
+        self._steps, self._x = steps, x
         self.outputs = self.push(weights)
 
     def push(self, direction: Weights) -> Tensor:
-        return self._propagated(self._x.times(direction["linear.weight"].T))
+        found = self._x.times(direction["linear.weight"].T)
+        for matrix in self._steps:
+            found = multiply(matrix, found)
+        return found
 
     def pull(self, u: Tensor) -> dict[str, Tensor]:
-        return {"linear.weight": self._x.flipped(self._propagated(u, flipped=True)).T}
-
-    def _propagated(self, dense: Tensor, flipped: bool = False) -> Tensor:
-        for _ in range(self._steps):
-            dense = multiply(self._matrix, dense, flipped=flipped)
-        return dense
+        for matrix in reversed(self._steps):
+            u = multiply(matrix, u, flipped=True)
+        return {"linear.weight": self._x.flipped(u).T}

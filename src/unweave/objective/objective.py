@@ -282,6 +282,10 @@ class Point:
         theta = self.theta.detach().double()
         return float(self.losses.detach().double().sum() + (self.objective.mu.double() * theta.square()).sum() / 2)
 
+    def loss_change(self, known: Tensor) -> float:
+        """By how much the summed loss differs from known losses of the training nodes, node by node in double."""
+        return float((self.losses.detach().double() - known.double()).sum())
+
     def settle(self) -> "Point":
         """Take the gradient and let the graph of derivatives go: no other derivative can be taken then."""
         self._slope = self._differentiate(self.losses, keep=False)

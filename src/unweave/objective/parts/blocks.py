@@ -16,9 +16,7 @@ and outputs are put together, the same on every rank: whoever asks does not know
 which is made once.
 """
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -35,8 +33,9 @@ from unweave.graph.removal import take
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 from unweave.objective.losses import Loss, mean_of
-from unweave.objective.objective import Forward, Objective, Point
+from unweave.objective.objective import Forward, Objective
 from unweave.objective.parameters import flatten, trained
+from unweave.objective.parts.block_point import BlockPoint, InBlocks, Work
 from unweave.objective.parts.fitting import Fitting
 from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
@@ -46,10 +45,9 @@ from unweave.request import Request
 __all__ = ["BlockPoint", "Blocks"]
 
 T = TypeVar("T")
-Work = Callable[[Objective, Tensor], T]
 
 
-class Blocks(Objective):
+class Blocks(InBlocks):
     """L on one graph, evaluated in blocks.
 
     Args:
@@ -70,6 +68,8 @@ class Blocks(Objective):
         shares: Who evaluates which nodes.
         peak: The most bytes that a block has held.
     """
+
+    _others: Tensor
 
     def __init__(
         self,
@@ -95,11 +95,14 @@ class Blocks(Objective):
         self.model, self.loss, self.decay, self.forward, self.meter = model, loss, decay, forward, meter
         self.locality, self.view, self.memory_mib = locality, view, memory_mib
         self._limit = check_memory(memory_mib)
-        everyone = torch.arange(view.size, device=meter.device)
-        trained = view.in_training(everyone)
-        self.nodes, self._others = everyone[trained], self._untrained(everyone[~trained])
-        self._targets = view.base.y[self.nodes]
-        self.mass = loss.mass(self._targets)
+        if like is not None and like.view is view:
+            self.nodes, self._others, self.seen = like.nodes, like._others, like.seen
+            self._targets, self.mass = like._targets, like.mass
+        else:
+            trained = view.base.train_mask.index_fill(0, view.unlabelled, False)
+            self.nodes, self._others = trained.nonzero().flatten(), self._untrained((~trained).nonzero().flatten())
+            self._targets = view.base.y[self.nodes]
+            self.mass = loss.mass(self._targets)
         self.mu = decay * self.mass
         self.peak = 0
         self.found: dict[str, list[Tensor]] = {}
@@ -159,11 +162,6 @@ class Blocks(Objective):
         return self.at(theta)
 
     recorded = written_out = False
-
-    @property
-    def keeps(self) -> bool:
-        """Whether there is one block, which is kept."""
-        return self._limit == math.inf
 
     def record(self, theta: Tensor) -> str:
         """Blocks differ in shape, so there is nothing to record."""
@@ -234,29 +232,22 @@ class Blocks(Objective):
                         known = sums[n]
                         sums[n] = gradient if known is None else known.add_(gradient)
         if ranks.joined():
-            total, sums = reduced(total, sums, parameters)
+            total, sums = reduced(self.added, total, sums, parameters)
         for parameter, gradient in zip(parameters, sums, strict=True):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         return total.to(self.decay.dtype) if ranks.joined() else total
 
     def describe(self) -> dict[str, Any]:
-        """What the receipt says of the blocks."""
+        """What the receipt says of the blocks: how many, how large, or how many times the graph ranks hold of it."""
         with ranks.together("describing blocks"):
-            own = torch.tensor([[self.peak, *(len(blocks) for blocks in self.found.values())]], dtype=torch.float64)
+            held = self._parts[False][1] / self.pass_nodes if False in self._parts else 0.0
+            own = torch.tensor([[self.peak, held, *map(len, self.found.values())]], dtype=torch.float64)
         found = ranks.rows(own, [1] * ranks.size())
-        counts = dict(zip(self.found, found[:, 1:].sum(dim=0).int().tolist(), strict=True))
+        counts = dict(zip(self.found, found[:, 2:].sum(dim=0).int().tolist(), strict=True))
         told = {"memory_mib": self.memory_mib, "largest_mib": round(float(found[:, 0].max()) / MIB, 3)}
-        return ({"ranks": ranks.size()} if ranks.joined() else {}) | ({} if self.keeps else told) | {"blocks": counts}
-
-    @contextmanager
-    def sweep(self, kind: str, theta: Tensor | None = None) -> Iterator[None]:
-        """A sweep that every rank does its part of; passes are counted together."""
-        with ranks.together(kind, theta):
-            yield
-        if ranks.joined():
-            self.meter.passes += float(ranks.total(torch.tensor(self._spent, dtype=torch.float64)))
-            self._spent = 0.0
+        told = {"held": round(float(found[:, 1].sum()), 3)} if self.keeps else told
+        return ({"ranks": ranks.size()} if ranks.joined() else {}) | told | {"blocks": counts}
 
     def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
         """Do some work on every block of this rank's training nodes, or others, in order.
@@ -288,11 +279,11 @@ class Blocks(Objective):
         try:
             return work(part, block)
         finally:
-            spent = (part.meter.passes - before) * nodes / self.pass_nodes
-            if ranks.joined():
-                self._spent += spent  # the meter hears of it when all have done the sweep
-            else:
-                self.meter.passes += spent
+            spent = part.meter.passes - before
+            if not ranks.joined():
+                self.meter.passes += spent * nodes / self.pass_nodes
+            elif not others:  # the meter hears of it when all have done the sweep, a pass of the ranks together
+                self._spent += spent * block.numel() / self.shares.of().nodes.numel()
 
     def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
         """The objective of a block on its halo, and the nodes of that; the one block of a rank is kept."""
@@ -301,8 +292,10 @@ class Blocks(Objective):
             return self._parts[others]
         made = self._made.get(others)
         if made is None:
-            found = (kept_halo if kept else halo)(self.view, block, here.reach, here.border)
-            made = found.data(self.view), found.nodes.numel()
+            how = (self.view, block, here.reach, here.border)
+            found = kept_halo(*how) if kept else None
+            around = halo(*how) if found is None else found.halo
+            made = (around if found is None else found).data(self.view), around.nodes.numel()
         part = Objective(self.model, made[0], self.loss, self.decay, self.forward, Meter(self.meter.device)), made[1]
         if kept:
             self._made[others], self._parts[others] = made, part
@@ -315,109 +308,3 @@ class Blocks(Objective):
             f"{self.locality.reach.steps} hops that its output depends on, takes {peak / MIB:.3g} MiB; allow at least "
             "that much"
         )
-
-
-class BlockPoint(Point):
-    """An objective at one θ, evaluated in blocks when something is asked of it.
-
-    The gradient is taken in the sweep that gives the losses, unless the point was made without derivatives.
-    """
-
-    objective: Blocks
-
-    def __init__(self, objective: Blocks, theta: Tensor) -> None:
-        self.objective = objective
-        self.theta = theta.detach().clone()
-        self._with_gradient = torch.is_grad_enabled()
-
-    @cached_property
-    def _swept(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses of the training nodes, outputs of this rank's, and the gradient of the sum where it was taken."""
-        slope = torch.zeros_like(self.theta, dtype=torch.float64)
-        losses, rows = [], []
-        objective = self.objective
-        with objective.sweep("gradient" if self._with_gradient else "losses", self.theta):
-            for found in objective.over_blocks("gradient", self._settled) if self._with_gradient else self._looks():
-                losses.append(found[0])
-                rows.append(found[1])
-                slope += found[2]
-        slope = ranks.total(slope) if self._with_gradient else slope
-        return objective.shares.trained.all_rows(torch.cat(losses)), torch.cat(rows), slope.to(self.theta)
-
-    @cached_property
-    def losses(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
-        """Loss of each training node."""
-        return self._swept[0]
-
-    @cached_property
-    def outputs(self) -> Tensor:  # type: ignore[override]  # set by the base class, computed here
-        """Model outputs of all nodes; those of nodes not trained on are computed when they are asked for."""
-        objective, own = self.objective, self._swept[1]
-        if objective.shares.whole:
-            with objective.sweep("outputs"):
-                pass
-            return objective.shares.of().all_rows(own)
-        outputs = own.new_zeros(objective.view.size, *own.shape[1:])
-        with objective.sweep("outputs", self.theta):
-            for block, rows in objective.over_blocks("outputs", self._others, others=True):
-                outputs[block] = rows
-        outputs[objective.nodes] = objective.shares.of().all_rows(own)
-        if ranks.joined():
-            rest = objective.shares.of(others=True)
-            outputs[rest.nodes] = rest.all_rows(outputs[rest.mine])
-        return outputs
-
-    def settle(self) -> "BlockPoint":
-        """There is no graph of derivatives to let go."""
-        return self
-
-    def loss_gradient(self, mask: Tensor | None = None) -> Tensor:
-        """Gradient of the summed loss, over the training nodes in a node mask where one is given."""
-        if mask is None:
-            return self._slope
-
-        def some(part: Objective, block: Tensor) -> Tensor:
-            here = torch.zeros(part.data.num_nodes, dtype=torch.bool, device=block.device)
-            here[: block.numel()] = mask[block]
-            return part.at(self.theta).loss_gradient(here)
-
-        return self.total("gradient of some", some)
-
-    def total(self, kind: str, work: Work[Tensor]) -> Tensor:
-        """The sum over the blocks of vectors as long as θ, in double precision on the way."""
-        total = torch.zeros_like(self.theta, dtype=torch.float64)
-        with self.objective.sweep(kind, self.theta):
-            for found in self.objective.over_blocks(kind, work):
-                total += found
-        return ranks.total(total).to(self.theta)
-
-    @cached_property
-    def _slope(self) -> Tensor:
-        if self._with_gradient:
-            return self._swept[2]
-        return self.total("gradient", lambda part, block: self._settled(part, block)[2])
-
-    def _settled(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        with torch.enable_grad():
-            point = part.look(self.theta)
-        return point.losses, self._rows(part, block, point.outputs), point.loss_gradient()
-
-    def _rows(self, part: Objective, block: Tensor, outputs: Tensor) -> Tensor:
-        """Outputs of the training nodes, or of all nodes of the block where others are among them."""
-        whole = self.objective.shares.whole
-        return outputs[: block.numel()].clone() if whole else outputs.index_select(0, part.nodes)
-
-    def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        none = torch.zeros_like(self.theta)
-
-        def look(part: Objective, block: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            with torch.no_grad():
-                point = part.at(self.theta)
-            return point.losses, self._rows(part, block, point.outputs), none
-
-        return self.objective.over_blocks("losses", look)
-
-    def _others(self, part: Objective, block: Tensor) -> tuple[Tensor, Tensor]:
-        part.meter.passes += 1
-        with torch.no_grad():
-            return block, part.outputs(self.theta)[: block.numel()].clone()

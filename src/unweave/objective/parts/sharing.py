@@ -12,19 +12,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
+from torch_geometric.data import Data
 
 from unweave._core import ranks
-from unweave._core.memo import stamp
+from unweave._core.memo import Stamp, stamp
 from unweave.errors import ModelError
 from unweave.graph.neighbourhood import Border, Halo, halo
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 
-__all__ = ["Share", "Shares", "drawing", "kept_halo", "reduced"]
+__all__ = ["Kept", "Share", "Shares", "drawing", "kept_halo", "reduced"]
 
 HALOS = 3
 """Halos that are kept of a graph: of the nodes trained on, of the others, and one more while cuts are moved."""
@@ -59,8 +61,12 @@ class Share:
     @property
     def mine(self) -> Tensor:
         """The nodes of this rank."""
+        return self.my_rows(self.nodes)
+
+    def my_rows(self, some: Tensor) -> Tensor:
+        """Of rows that there is one of for each node, those of this rank's."""
         before = sum(self.counts[: ranks.rank()])
-        return self.nodes[before : before + self.counts[ranks.rank()]]
+        return some[before : before + self.counts[ranks.rank()]]
 
     def of(self, nodes: Tensor) -> "Share":
         """The same cuts through other nodes, as they are after a request."""
@@ -153,7 +159,7 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Borde
     weight = 1.0 + side.start.diff()[nodes].double()
     share = best = Share(nodes, _starts(nodes, weight, count))
     for _ in range(ROUNDS if evenly else 0):
-        made = kept_halo(view, share.mine, reach, border)
+        made = kept_halo(view, share.mine, reach, border).halo
         work = torch.zeros(count, dtype=torch.float64, device=nodes.device)
         work[ranks.rank()] = made.nodes.numel() + made.edges.numel()
         with ranks.together("sharing out"):
@@ -169,19 +175,46 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Borde
     return best
 
 
-def kept_halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Halo:
-    """The halo of some nodes on the graph that a view is of, kept with its edges: it serves all that is left of it."""
+class Kept:
+    """The block of a rank on the graph that a view is of: it serves all that is left of that graph.
+
+    Args:
+        found: Its halo; the attribute too.
+    """
+
+    def __init__(self, found: Halo) -> None:
+        self.halo = found
+        self._made: tuple[ref[Tensor], Stamp | None, Data] | None = None
+
+    def data(self, view: GraphView) -> Data:
+        """The block as it is in a view, of the same tensors where nothing of them changed."""
+        x: Tensor = view.base.x
+        known = self._made
+        if known is None or known[0]() is not x or known[1] != stamp(x):
+            made = self.halo.data(_whole(view))
+            if known is not None:
+                made.edge_index = known[2].edge_index  # what was read off those is remembered with them
+            self._made = known = ref(x), stamp(x), made
+        return self.halo.data(view, known[2])
+
+
+def _whole(view: GraphView) -> GraphView:
+    return GraphView.of(view.base) if view.changed else view
+
+
+def kept_halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> Kept:
+    """The block of some nodes, kept with the edges of the graph while those live."""
     edges = view.edge_index
     key = (stamp(edges), roots.numel(), zlib.crc32(roots.cpu().numpy().tobytes()), reach, border)
     known = _KEPT.setdefault(edges, {})
     if key not in known:
         while len(known) >= HALOS:
             del known[next(iter(known))]  # the oldest
-        known[key] = halo(GraphView.of(view.base), roots, reach, border)
+        known[key] = Kept(halo(_whole(view), roots, reach, border))
     return known[key]
 
 
-_KEPT: MutableMapping[Tensor, dict[Any, Halo]] = WeakIdKeyDictionary()
+_KEPT: MutableMapping[Tensor, dict[Any, Kept]] = WeakIdKeyDictionary()
 
 
 def _starts(nodes: Tensor, weight: Tensor, count: int) -> Tensor:
@@ -220,12 +253,12 @@ def drawing(devices: list[torch.device]) -> Callable[[Tensor], AbstractContextMa
 
 
 def reduced(
-    total: Tensor, sums: list[Tensor | None], parameters: list[nn.Parameter]
+    added: Callable[[Tensor], Tensor], total: Tensor, sums: list[Tensor | None], parameters: list[nn.Parameter]
 ) -> tuple[Tensor, list[Tensor | None]]:
     """A loss and the gradients of all ranks, added in double precision; a parameter that none uses has none."""
     parts = [total.reshape(1), total.new_tensor([gradient is not None for gradient in sums])]
     zeros = (torch.zeros_like(parameter) for parameter in parameters)
     parts += [(zero if g is None else g).reshape(-1).double() for g, zero in zip(sums, zeros, strict=True)]
-    loss, used, *found = torch.split(ranks.total(torch.cat(parts)), [part.numel() for part in parts])
+    loss, used, *found = torch.split(added(torch.cat(parts)), [part.numel() for part in parts])
     given = (g.view_as(p).to(p.dtype) for g, p in zip(found, parameters, strict=True))
     return loss[0], [g if some else None for g, some in zip(given, used.tolist(), strict=True)]
