@@ -19,6 +19,7 @@ from unweave.curvature.products import products
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import call
 from unweave.objective.parameters import flatten
+from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import objective_within
 
 DECAY = 1e-2
@@ -203,6 +204,45 @@ def test_a_budget_and_few_training_nodes_change_nothing(
 ) -> None:
     wanted = alone(None)
     for answer in spread(warm, count, tmp_path, alone, memory_mib):
+        assert "found" in answer, answer
+        for key, value in wanted.items():
+            torch.testing.assert_close(answer["found"][key], value, rtol=1e-10, atol=1e-10)
+
+
+def shuffled(nodes: int = 300) -> Data:
+    """The same graph with ids that tell nothing of who is near whom."""
+    data = graph("plain", nodes)
+    new = torch.randperm(nodes, generator=torch.Generator().manual_seed(1))
+    data.edge_index = new[data.edge_index]
+    for key in ("x", "y", "train_mask", "val_mask", "test_mask"):
+        data[key] = data[key][new.argsort()]
+    return data
+
+
+def ordered() -> dict[str, Tensor]:
+    """A request where most nodes are trained on, and where few are, in whatever order ranks cut them."""
+    found: dict[str, Tensor] = {}
+    for few in (False, True):
+        data = shuffled()
+        data.train_mask &= torch.arange(data.num_nodes) % 3 == 0 if few else data.train_mask
+        net = model("gcn", torch.float64)
+        objective = objective_within(net, data, DECAY, cross_entropy, call, Meter(data.x.device), None)
+        point = objective.at(flatten(net))
+        run = uw.Run(net, data, weight_decay=DECAY)
+        with tuned(spectrum=FEW):
+            after = run.prepare().forget(uw.Request(nodes=[40, 42]))
+        found |= {f"losses {few}": point.losses, f"outputs {few}": point.outputs, f"slope {few}": point.gradient()}
+        found |= {f"theta {few}": flatten(after.model), f"scores {few}": _numbers(after.metrics)}
+        if isinstance(objective, Blocks):
+            share = objective.shares.of()
+            assert share.place is not None
+            assert max(share.work) < 0.7 * (data.num_nodes + data.num_edges)
+    return {key: value.detach().clone() for key, value in found.items()}
+
+
+def test_ids_that_tell_nothing_are_put_in_order(warm: ForkServerContext, tmp_path: Path) -> None:
+    wanted = ordered()
+    for answer in spread(warm, 2, tmp_path, ordered):
         assert "found" in answer, answer
         for key, value in wanted.items():
             torch.testing.assert_close(answer["found"][key], value, rtol=1e-10, atol=1e-10)

@@ -137,7 +137,7 @@ class BlockPoint(Point):
         outputs[objective.nodes] = objective.shares.of().all_rows(own)
         if ranks.joined():
             rest = objective.shares.of(others=True)
-            outputs[rest.nodes] = rest.all_rows(outputs[rest.mine])
+            outputs[rest.nodes.sort().values] = rest.all_rows(outputs[rest.mine])
         return outputs
 
     def settle(self) -> "BlockPoint":

@@ -2,7 +2,8 @@
 
 A node costs what its neighbourhood has, and a hub's costs whoever has one of its neighbours, so that as many nodes each
 would not do. Stretches are cut by the edges into each node first. Then every rank takes the halo of its own, all tell
-each other how large it was, and the cuts move until the largest is hardly larger than the mean.
+each other how large it was, and the cuts move until the largest is hardly larger than the mean. Stretches follow the
+ids; where those tell nothing, an order along the edges (:mod:`unweave.objective.parts.ordering`), if halos are less so.
 """
 
 import zlib
@@ -25,6 +26,7 @@ from unweave.errors import ModelError
 from unweave.graph.neighbourhood import Border, Halo, halo
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
+from unweave.objective.parts.ordering import places
 
 __all__ = ["Kept", "Share", "Shares", "drawing", "kept_halo", "reduced"]
 
@@ -34,8 +36,11 @@ HALOS = 3
 ROUNDS = 4
 """How often stretches are cut anew."""
 
-EVEN = 1.1
+EVEN = 1.05
 """The largest work beside the mean that is even enough: cutting again takes a halo, as long as an evaluation or two."""
+
+LARGE = 1.5
+"""The largest work beside a share of the graph, from which on another order of the nodes is tried."""
 
 
 @dataclass(frozen=True)
@@ -43,38 +48,58 @@ class Share:
     """What one rank evaluates of some nodes, and where the stretches of all of them begin.
 
     Attributes:
-        nodes: All nodes that are shared out, sorted.
-        starts: The first node of each rank's stretch but the first.
+        nodes: All nodes that are shared out, in the order that they are cut in.
+        starts: The id, or the place, of the first node of each rank's stretch but the first.
+        place: Where each node of the graph stands in that order, where it is not by id.
         work: What each rank's halo holds, nodes and edges, where that was looked at.
     """
 
     nodes: Tensor
     starts: Tensor
+    place: Tensor | None = None
     work: tuple[float, ...] = ()
 
     @cached_property
     def counts(self) -> list[int]:
         """How many nodes each rank has."""
-        ends = [0, *torch.searchsorted(self.nodes, self.starts).tolist(), self.nodes.numel()]
+        known = self.nodes if self.place is None else self.place[self.nodes]
+        ends = [0, *torch.searchsorted(known, self.starts).tolist(), self.nodes.numel()]
         return [int(b) - int(a) for a, b in pairwise(ends)]
 
-    @property
+    @cached_property
     def mine(self) -> Tensor:
         """The nodes of this rank."""
-        return self.my_rows(self.nodes)
+        return self._stretch(self.nodes)
 
-    def my_rows(self, some: Tensor) -> Tensor:
-        """Of rows that there is one of for each node, those of this rank's."""
+    def _stretch(self, some: Tensor) -> Tensor:
         before = sum(self.counts[: ranks.rank()])
         return some[before : before + self.counts[ranks.rank()]]
 
+    @cached_property
+    def _by_id(self) -> Tensor:
+        return self.nodes.argsort()
+
+    @cached_property
+    def _my_numbers(self) -> Tensor:
+        """Which of all nodes by id those of this rank are."""
+        numbers = torch.empty_like(self._by_id)
+        numbers[self._by_id] = torch.arange(numbers.numel(), device=numbers.device)
+        return self._stretch(numbers)
+
+    def my_rows(self, some: Tensor) -> Tensor:
+        """Of rows that there is one of for each node, by id, those of this rank's."""
+        return self._stretch(some) if self.place is None else some[self._my_numbers]
+
     def of(self, nodes: Tensor) -> "Share":
-        """The same cuts through other nodes, as they are after a request."""
-        return replace(self, nodes=nodes)
+        """The same cuts through other nodes, given by id, as they are after a request."""
+        return replace(self, nodes=nodes if self.place is None else nodes[self.place[nodes].argsort()])
 
     def all_rows(self, mine: Tensor) -> Tensor:
-        """Rows of all nodes, from those of this rank's."""
-        return ranks.rows(mine, self.counts) if ranks.joined() else mine
+        """Rows of all nodes by id, from those of this rank's."""
+        if not ranks.joined():
+            return mine
+        rows = ranks.rows(mine, self.counts)
+        return rows if self.place is None else rows[self._by_id]
 
 
 class Shares:
@@ -117,13 +142,14 @@ class Shares:
         if False not in self._found:
             self._found[False] = self._cut()
         if others not in self._found:
-            self._found[others] = share_out(self._view, self._others, *self._how, evenly=False)
+            place = self._found[False].place
+            self._found[others] = share_out(self._view, self._others, *self._how, evenly=False, place=place)
         return self._found[others]
 
-    @property
+    @cached_property
     def trained(self) -> Share:
         """Who has which training nodes."""
-        return self.of().of(self._nodes)
+        return self.of().of(self._nodes) if self.whole else self.of()
 
     def _cut(self) -> Share:
         if self._keeps and self._how[0] is not None and 2 * self._nodes.numel() >= self._view.size:
@@ -135,7 +161,9 @@ class Shares:
         return share_out(self._view, self._nodes, *self._how, evenly=True)
 
 
-def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Border, *, evenly: bool) -> Share:
+def share_out(
+    view: GraphView, nodes: Tensor, reach: Reach | None, border: Border, *, evenly: bool, place: Tensor | None = None
+) -> Share:
     """Cut nodes into a stretch for every rank; where there are no ranks, one has all of them.
 
     Args:
@@ -144,6 +172,7 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Borde
         reach: The message-passing steps of the model; ``None`` for as many nodes each.
         border: How the rim of a halo comes to its degrees.
         evenly: Whether to look at the halos; otherwise the edges into each node decide.
+        place: Where each node of the graph stands in an order to cut in; by id where none is given.
     """
     count = ranks.size()
     if evenly and nodes.numel() < count:
@@ -155,10 +184,23 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Borde
         return Share(nodes, nodes.new_zeros(count - 1))
     if reach is None:
         return Share(nodes, _starts(nodes, torch.ones_like(nodes, dtype=torch.float64), count))
+    best = _cut(view, nodes, reach, border, place, ROUNDS if evenly else 0)
+    usual = (nodes.numel() / view.size) * (view.size + view.stored_edges) / count
+    if evenly and max(best.work) > LARGE * usual and not view.mapped:
+        other = _cut(view, nodes, reach, border, places(view), ROUNDS)
+        best = min(best, other, key=lambda share: max(share.work))
+    return best
+
+
+def _cut(view: GraphView, nodes: Tensor, reach: Reach, border: Border, place: Tensor | None, rounds: int) -> Share:
+    """Cut nodes in some order into stretches, by the edges into each node and then by their halos."""
+    count = ranks.size()
     side = view.index.into if reach.flow == "source_to_target" else view.index.out
+    nodes = nodes if place is None else nodes[place[nodes].argsort()]
+    known = nodes if place is None else place[nodes]
     weight = 1.0 + side.start.diff()[nodes].double()
-    share = best = Share(nodes, _starts(nodes, weight, count))
-    for _ in range(ROUNDS if evenly else 0):
+    share = best = Share(nodes, _starts(known, weight, count), place)
+    for _ in range(rounds):
         made = kept_halo(view, share.mine, reach, border).halo
         work = torch.zeros(count, dtype=torch.float64, device=nodes.device)
         work[ranks.rank()] = made.nodes.numel() + made.edges.numel()
@@ -171,7 +213,7 @@ def share_out(view: GraphView, nodes: Tensor, reach: Reach | None, border: Borde
             break
         of = torch.repeat_interleave(torch.tensor(share.counts, device=nodes.device))
         weight *= (work / torch.zeros_like(work).index_add_(0, of, weight).clamp(min=1e-300))[of]
-        share = Share(nodes, _starts(nodes, weight, count))
+        share = Share(nodes, _starts(known, weight, count), place)
     return best
 
 
@@ -218,7 +260,7 @@ _KEPT: MutableMapping[Tensor, dict[Any, Kept]] = WeakIdKeyDictionary()
 
 
 def _starts(nodes: Tensor, weight: Tensor, count: int) -> Tensor:
-    """The first nodes of stretches of equal weight, each of at least one node where there are as many."""
+    """The first of nodes, or of their places, in stretches of equal weight, each of at least one where there are."""
     ends = weight.cumsum(0)
     wanted = ends[-1] * torch.arange(1, count, dtype=torch.float64, device=nodes.device) / count
     place = torch.searchsorted(ends, wanted)
