@@ -25,6 +25,7 @@ from unweave.errors import DataError
 __all__ = [
     "File",
     "Structure",
+    "blank",
     "mapped",
     "new_array",
     "open_array",
@@ -227,6 +228,17 @@ def with_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     fresh = torch.from_numpy(open_array(file.path, tensor.shape))
     fresh[rows] = values
     return fresh
+
+
+def blank(like: Tensor, size: int) -> Tensor:
+    """Zeros, as many rows as ``size`` of the kind of another tensor's: only pages that are written to take memory."""
+    shape = (size, *like.shape[1:])
+    if like.device.type != "cpu" or not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return like.new_zeros(shape)
+    kept = mmap.mmap(-1, math.prod(shape) * like.element_size(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON | NORESERVE)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        kept.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(kept, dtype=like.dtype).reshape(shape)
 
 
 def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:

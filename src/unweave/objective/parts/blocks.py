@@ -28,6 +28,7 @@ from torch_geometric.data import Data
 
 from unweave._core import ranks
 from unweave._core.cost import Meter
+from unweave._core.mapped import blank
 from unweave._core.memory import MIB, check_memory
 from unweave.errors import BudgetError, ModelError
 from unweave.graph.neighbourhood import halo
@@ -357,7 +358,7 @@ class BlockPoint(Point):
             with objective.sweep("outputs"):
                 pass
             return objective.shares.of().all_rows(own)
-        outputs = own.new_zeros(objective.view.size, *own.shape[1:])
+        outputs = blank(own, objective.view.size)
         with objective.sweep("outputs", self.theta):
             for block, rows in objective.over_blocks("outputs", self._others, others=True):
                 outputs[block] = rows
