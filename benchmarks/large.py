@@ -74,7 +74,7 @@ def alone(work: Callable[..., Document], *given: Any) -> Document:
 
 
 def _answer(out: Any, work: Callable[..., Document], given: tuple[Any, ...]) -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     start, read = perf_counter(), read_bytes()
     try:
         found = work(*given)

@@ -80,7 +80,7 @@ def blocks(found: list[Document]) -> Blocks:
         told = "" if scores is None else f" Test F1 {scores['test_f1']:.3f}."
         yield (
             f"{first['training']:.1%} of the nodes are trained on; `memory_mib` {first['memory_mib']:g}, on "
-            f"{first['cores']} cores with one thread.{told}"
+            f"{first['cores']} cores.{told}"
         )
         yield _table(cells, next((c["planned"] for c in reversed(cells) if "planned" in c), None))
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")

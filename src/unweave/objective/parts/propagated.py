@@ -119,17 +119,26 @@ class Table:
         if k == 0:
             x = self.view.features(nodes)
             return F.normalize(x, dim=-1) if self._what.unit else x
-        if not bool((other := among(nodes, self._changed[k])).any()):
+        other = among(nodes, self._changed[k])
+        if not bool(other.any()):
             return rows_of(self._files[k - 1], nodes)
-        wanted = torch.unique(nodes[other])
-        missing = wanted[~among(wanted, self._known[k][0])]
-        for some in _few(self.view, missing, HELD // self._files[k - 1][:1].nbytes, into=True):
-            self._know(k, some, self._computed(k, some))
+        self._renew(k, nodes[other])
         found: Tensor = self._files[k - 1].new_empty(nodes.numel(), self._files[k - 1].size(1))
         found[~other] = rows_of(self._files[k - 1], nodes[~other])
         ids, rows = self._known[k]
         found[other] = rows[torch.searchsorted(ids, nodes[other])]
         return found
+
+    def renew(self, nodes: Tensor) -> None:
+        """Compute the rows of some nodes that changed, all at once: neighbours that they share are looked at once."""
+        for k in self._what.powers[self._what.all :]:
+            self._renew(k, nodes[among(nodes, self._changed[k])])
+
+    def _renew(self, k: int, nodes: Tensor) -> None:
+        """Compute rows of PᵏX that nobody has computed yet."""
+        missing = torch.unique(nodes[~among(nodes, self._known[k][0])])
+        for some in _few(self.view, missing, HELD // self._files[k - 1][:1].nbytes, into=True):
+            self._know(k, some, self._computed(k, some))
 
     def _know(self, k: int, nodes: Tensor, rows: Tensor) -> None:
         ids, known = self._known[k]

@@ -174,7 +174,7 @@ def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], l
         news = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
         try:
             with ExitStack() as stack:
-                before: Array = data.x.numpy()
+                before: Tensor | Array = data.x
                 for new in news:
                     file = _Rows(stack, new, data.x)
                     for first in range(0, width, some):
@@ -235,15 +235,16 @@ class _Rows:
         os.fsync(self._stream.fileno())
 
 
-def _columns(x: Array, first: int, some: int, *, unit: bool) -> Array:
+def _columns(held: Tensor | Array, first: int, some: int, *, unit: bool) -> Array:
     """Some columns of a mapped matrix; of rows of length 1 where that is asked for."""
+    x: Array = held.numpy() if isinstance(held, Tensor) else held
     block = np.empty((len(x), min(some, x.shape[1] - first)), x.dtype)
 
     def read(row: int) -> None:
         part = x[row : row + ROWS]
         rows = torch.nn.functional.normalize(torch.from_numpy(part), dim=-1).numpy() if unit else part
         block[row : row + ROWS] = rows[:, first : first + some]
-        release(x, part)
+        release(held, part)
 
     for _ in side_by_side(read, range(0, len(x), ROWS)):
         pass
