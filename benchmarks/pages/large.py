@@ -50,7 +50,7 @@ def _table(cells: list[Document], plan: Document | None) -> list[str]:
             "planned": lambda c: _planned(c, plan, "seconds"),
             "peak, GiB": lambda c: number(c["peak_mib"] / 1024, ".2f"),
             "planned peak": lambda c: _planned(c, plan, "memory_mib"),
-            "from disk, GiB": lambda c: number(c["read_bytes"] / GIB, ".2f"),
+            "from disk, GiB": lambda c: number(c.get("request_read_bytes", c["read_bytes"]) / GIB, ".2f"),
             "passes": lambda c: None if "passes" not in c else f"{c['passes']:,.3g}",
             "rows": _rows,
             "retraining, seconds": lambda c: None if "retrained" not in c else number(c["retrained"], ".3g"),
@@ -64,7 +64,8 @@ def blocks(found: list[Document]) -> Blocks:
     yield (
         "Graphs drawn onto disk with hubs, wrong labels and classes that neighbours do not tell alone, in folders that "
         "are mapped. Every phase is a process of its own. *Peak*: the most memory that process had, pages of mapped "
-        "files included. *From disk*: bytes that came from the disk and not from the system's cache of files. *Rows*: "
+        "files included. *From disk*: bytes that came from the disk; before each phase the system's cache of files is "
+        "emptied of the folder. *Rows*: "
         "rows of PᵏX that a request read and computed anew, of those that differ after it. *Planned*: "
         "what `unweave plan` says by the sizes alone, with the least and the most passes of this version. *Gap "
         "closed*: of the mean KL of validation and test nodes to a model retrained with the same seed, where it was."

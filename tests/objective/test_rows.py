@@ -34,10 +34,10 @@ COLUMN = 60 * 8.0
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few at a time as makes every loop go round."""
     monkeypatch.setattr("unweave._core.mapped.WINDOW", 100)
-    monkeypatch.setattr("unweave._core.mapped.GATHERED", 3)
+    monkeypatch.setattr("unweave._core.mapped.GATHERED", 10)
     monkeypatch.setattr("unweave.datasets.edges.PART", 50)
-    monkeypatch.setattr("unweave.objective.parts.propagated.EDGES", 15)
-    monkeypatch.setattr("unweave.objective.parts.propagated.HELD", 800)
+    monkeypatch.setattr("unweave.objective.parts.propagated.EDGES", 60)
+    monkeypatch.setattr("unweave.objective.parts.propagated.HELD", 4000)
     monkeypatch.setattr(propagating, "EDGES", 60)
     monkeypatch.setattr(propagating, "ROWS", 40)
     monkeypatch.setattr("unweave.objective.parts.rows.TOGETHER", 20)

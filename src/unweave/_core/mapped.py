@@ -7,7 +7,8 @@ what it is. Nothing is reserved for that, so a file may be larger than memory. N
 import hashlib
 import math
 import mmap
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,9 @@ READ = 1 << 22
 
 WINDOW = 1 << 16
 """Bytes that the system maps around a place that is looked at."""
+
+BESIDE = 8
+"""Pages between two that are wanted up to which all are read together."""
 
 GATHERED = 1 << 11
 """Windows that are looked at before their pages are let go: 128 MiB in all."""
@@ -215,10 +219,32 @@ def rows_of(tensor: Tensor, ids: Tensor, whole: Tensor | None = None) -> Tensor:
     number = F.pad((window[1:] != window[:-1]).cumsum(0), (1, 0)) // GATHERED
     first = 0
     for some in torch.split(ids, torch.bincount(number).tolist()):
-        torch.index_select(tensor, 0, some, out=found[first : first + some.numel()])
+        with _ahead(whole, tensor, some):
+            torch.index_select(tensor, 0, some, out=found[first : first + some.numel()])
         release(whole, tensor[int(some[0]) : int(some[-1]) + 1])
         first += some.numel()
     return found
+
+
+@contextmanager
+def _ahead(whole: Tensor, tensor: Tensor, ids: Tensor) -> Iterator[None]:
+    """Have the system read the pages of some rows, sorted, all at once and nothing else while they are looked at."""
+    file = mapped(whole)
+    if file is None or file.memory is None or not hasattr(mmap, "MADV_WILLNEED"):
+        yield
+        return
+    memory, line = file.memory, tensor[:1].nbytes
+    place = ids * line + (tensor.data_ptr() - _address(np.frombuffer(memory, np.uint8)))
+    low, high = place // mmap.PAGESIZE, (place + line - 1) // mmap.PAGESIZE
+    new = low[1:] - high[:-1] > BESIDE
+    begins, ends = torch.cat([low[:1], low[1:][new]]), torch.cat([high[:-1][new], high[-1:]])
+    memory.madvise(mmap.MADV_RANDOM)
+    try:
+        for begin, count in zip(begins.tolist(), (ends - begins + 1).tolist(), strict=True):
+            memory.madvise(mmap.MADV_WILLNEED, begin * mmap.PAGESIZE, count * mmap.PAGESIZE)
+        yield
+    finally:
+        memory.madvise(mmap.MADV_NORMAL)
 
 
 def with_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> Tensor:

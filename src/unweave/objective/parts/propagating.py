@@ -178,8 +178,10 @@ def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], l
                 for new in news:
                     file = _Rows(stack, new, data.x)
                     for first in range(0, width, some):
-                        block = _columns(before, first, some, unit=what.unit and new is news[0])
-                        for low, rows in _step(data, degrees, block):
+                        # nothing here holds the columns: they are gone before the next are read
+                        for low, rows in _step(
+                            data, degrees, _columns(before, first, some, unit=what.unit and new is news[0])
+                        ):
                             file.put(low, first, rows)
                     file.done()
                     before = open_array(new)
