@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from torch_geometric.data import Data
 
 import unweave as uw
+from unweave._core.threads import side_by_side
 from unweave.datasets.folder import seal_folder
 from unweave.datasets.sorting import write_sorted
 
@@ -21,6 +22,8 @@ NOISE = 1.5
 over neighbours sees through it for nine nodes of ten."""
 
 CHUNK = 1 << 18
+PAIRS, ROWS = 1 << 20, 1 << 15
+"""Pairs and rows that a thread draws at a time; their seed is their place, whoever draws them."""
 
 
 def planted(nodes: int, stored_edges: int, *, features: int, classes: int, seed: int = 0, device: str = "cpu") -> Data:
@@ -160,29 +163,41 @@ def onto_disk(folder: Path, *, nodes: int, stored_edges: int, features: int, cla
     weight = np.minimum(rng.random(nodes) ** -0.5, 1e-3 * nodes)
     everyone, sorted_in = weight.cumsum(), np.r_[0.0, weight[order].cumsum()]
 
+    def drawn(first: int) -> np.ndarray[Any, Any]:
+        """Some pairs, looked up in the order of where they lie: at random each would be a miss of the cache."""
+        own, count = np.random.default_rng([1, first]), min(PAIRS, stored_edges // 2 - first)
+        source = np.searchsorted(everyone, np.sort(own.random(count)) * everyone[-1]).clip(max=nodes - 1)
+        kind, label = own.random(count), y[source]
+        wanted = np.where(kind < 0.5, label, (label + 1) % classes)
+        low, high = sorted_in[ends[wanted]], sorted_in[ends[wanted + 1]]
+        value = low + own.random(count) * (high - low)
+        by = value.argsort()
+        place = np.searchsorted(sorted_in, value[by], side="right") - 1
+        target = np.where(kind[by] < 0.75, order[place.clip(max=nodes - 1)], own.integers(nodes, size=count))
+        pairs = np.stack([source[by], target])
+        return pairs[:, pairs[0] != pairs[1]]
+
     def parts() -> Iterator[np.ndarray[Any, Any]]:
-        for first in range(0, stored_edges // 2, CHUNK):
-            count = min(CHUNK, stored_edges // 2 - first)
-            source = np.searchsorted(everyone, rng.random(count) * everyone[-1]).clip(max=nodes - 1)
-            drawn = rng.random(count)
-            wanted = np.where(drawn < 0.5, y[source], (y[source] + 1) % classes)
-            low, high = sorted_in[ends[wanted]], sorted_in[ends[wanted + 1]]
-            place = np.searchsorted(sorted_in, low + rng.random(count) * (high - low), side="right") - 1
-            target = np.where(drawn < 0.75, order[place.clip(max=nodes - 1)], rng.integers(nodes, size=count))
-            yield np.stack([source, target])[:, source != target]
+        yield from side_by_side(drawn, range(0, stored_edges // 2, PAIRS))
         many = rng.choice(nodes, nodes // 100, replace=False)  # node 0 is a hub beside those that chance made
         yield np.stack([np.zeros_like(many), many])[:, many != 0]
 
     folder.mkdir(parents=True)
     write_sorted(parts(), nodes, folder, both_ways=True)
     centres = rng.standard_normal((classes, features), dtype=np.float32)
+
+    def rows(first: int) -> np.ndarray[Any, Any]:
+        own = np.random.default_rng([2, first])
+        x = own.standard_normal((min(ROWS, nodes - first), features), dtype=np.float32)
+        x *= np.float32(0.42 * features**0.5)
+        x += centres[y[first : first + ROWS]]
+        return x
+
     with (folder / "x.npy").open("wb") as out:
         head = {"descr": "<f4", "fortran_order": False, "shape": (nodes, features)}
         np.lib.format.write_array_header_1_0(out, head)
-        for first in range(0, nodes, CHUNK // 4):
-            some = centres[y[first : first + CHUNK // 4]]
-            noise = rng.standard_normal(some.shape, dtype=np.float32)
-            out.write((some + np.float32(0.42 * features**0.5) * noise).data)
+        for some in side_by_side(rows, range(0, nodes, ROWS)):
+            out.write(some.data)
     np.save(folder / "y.npy", np.where(rng.random(nodes) < 0.05, rng.integers(classes, size=nodes), y))
     chance = rng.random(nodes)
     for number, name in enumerate(("train_mask", "val_mask", "test_mask")):

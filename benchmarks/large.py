@@ -4,8 +4,9 @@ Usage: python benchmarks/large.py --nodes 1000000 --edges 10000000 --model sign 
 
 A graph is drawn on disk (:mod:`generated`, ``onto_disk``), then every phase is a process of its own, so that what each
 holds at most is known: opening, propagating, training to a minimum, and requests for a node, an edge, 1,000 of each,
-deferred and not. With ``--retrain`` each request for 1,000 is retrained too, and the gap that was closed is measured.
-A line is added to ``results/large/cells.jsonl`` after every phase.
+deferred and not. With ``--retrain`` each request for 1,000 is retrained too, and the gap that was closed is measured;
+with ``--threads 1,2,4`` only opening and propagating are, on so many. A line is added to
+``results/large/cells.jsonl`` after every phase.
 """
 
 import argparse
@@ -57,10 +58,13 @@ def read_bytes() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
 
 
-def alone(work: Callable[..., Document], *given: Any) -> Document:
-    """Do some work in a new process; what it found, how long it took and what it held at most."""
+def alone(work: Callable[..., Document], *given: Any, threads: int | None = None) -> Document:
+    """Do some work in a new process, on all its cores; what it found, how long it took and what it held at most."""
+    threads = len(os.sched_getaffinity(0)) if threads is None else threads
+    if given and isinstance(given[0], Path) and given[0].exists():
+        forgotten_by_the_system(given[0])
     here, there = multiprocessing.get_context("spawn").Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(there, work, given))
+    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(there, threads, work, given))
     process.start()
     there.close()
     try:
@@ -73,8 +77,8 @@ def alone(work: Callable[..., Document], *given: Any) -> Document:
     return found
 
 
-def _answer(out: Any, work: Callable[..., Document], given: tuple[Any, ...]) -> None:
-    torch.set_num_threads(1)
+def _answer(out: Any, threads: int, work: Callable[..., Document], given: tuple[Any, ...]) -> None:
+    torch.set_num_threads(threads)
     start, read = perf_counter(), read_bytes()
     try:
         found = work(*given)
@@ -84,6 +88,14 @@ def _answer(out: Any, work: Callable[..., Document], given: tuple[Any, ...]) -> 
     seconds = perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     out.send({"seconds": seconds, "peak_mib": peak, "read_bytes": read_bytes() - read, **found})
+
+
+def forgotten_by_the_system(folder: Path) -> None:
+    """Let the system's cache of files hold nothing of a folder, so that what is read comes from disk."""
+    for path in folder.rglob("*.npy"):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def generate(folder: Path, asked: dict[str, Any]) -> Document:
@@ -204,6 +216,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=RESULTS / "large" / "cells.jsonl")
     parser.add_argument("--retrain", action="store_true")
+    parser.add_argument("--threads", type=lambda text: tuple(map(int, text.split(","))), default=())
     parser.add_argument("--plan", action="store_true", help="only what is foretold")
     parser.add_argument("--keep", action="store_true", help="leave the graph where it is")
     given = parser.parse_args()
@@ -219,10 +232,15 @@ def main() -> None:
     size = (given.model, given.hidden, given.memory_mib)
     note("plan", alone(planned, asked, given.training, *size))
     if given.plan:
-        PAGE.write(given.out.parent)
         return
     if not (folder / "graph.json").exists():
         note("generate", alone(generate, folder, {**asked, "training": given.training}))
+    for threads in given.threads:
+        shutil.rmtree(folder / "propagated", ignore_errors=True)
+        note(f"open on {threads} threads", alone(opening, folder, threads=threads))
+        note(f"propagate on {threads} threads", alone(propagate, folder, *size, threads=threads))
+    if given.threads:
+        return
     note("open", alone(opening, folder))
     if given.model != "gcn":
         note("propagate", alone(propagate, folder, *size))
@@ -236,7 +254,8 @@ def main() -> None:
     if not given.keep:
         shutil.rmtree(folder)
         shutil.rmtree(run)
-    PAGE.write(given.out.parent)
+    if given.out.parent == RESULTS / "large":
+        PAGE.write(given.out.parent)
 
 
 if __name__ == "__main__":

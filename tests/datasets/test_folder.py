@@ -12,7 +12,7 @@ from torch import Tensor
 
 import unweave as uw
 from tests.folders import graph
-from unweave._core.mapped import mapped, sha_of, stamp_of, structure_of
+from unweave._core.mapped import blank, mapped, rows_of, sha_of, stamp_of, structure_of
 from unweave.datasets.folder import read_sizes, renew_seal, seal_folder
 from unweave.errors import DataError, IntegrityError
 from unweave.graph.index import graph_index, is_undirected, symmetric, uneven_pairs
@@ -272,3 +272,28 @@ def test_features_that_cannot_be_mapped_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DataError, match="dense features of float32 or float64"):
             uw.save_folder(data, tmp_path / "graph")
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_read_in_any_order_and_blank_rows_take_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unweave._core.mapped.WINDOW", 100)
+    monkeypatch.setattr("unweave._core.mapped.GATHERED", 2)
+    found = uw.load_folder(uw.save_folder(graph(), tmp_path / "g"))
+    for ids in ([], [5], [59, 3, 3, 0, 17], list(range(60))):
+        assert torch.equal(rows_of(found.x, torch.tensor(ids, dtype=torch.long)), found.x[ids])
+    row = found.edge_index[1]
+    assert torch.equal(rows_of(row, torch.tensor([4, 1]), found.edge_index), row[[4, 1]])
+    before = _anonymous()
+    made = blank(torch.zeros(1, 1000), 10**6)
+    made[7] = 1.0
+    assert made.shape == (10**6, 1000)
+    assert float(made[6:9].sum()) == 1000.0
+    assert _anonymous() - before < 2**20
+
+
+def _anonymous() -> int:
+    """KiB of this process that are no files, where the system says so."""
+    status = Path("/proc/self/status")
+    lines = status.read_text(encoding="ascii").splitlines() if status.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0)

@@ -26,16 +26,18 @@ from unweave.objective.parts.propagated import Table, table_of
 from unweave.objective.parts.rows import Rows
 
 EVERYONE = torch.arange(60)
-COLUMN = 3 * 60 * 8.0
+COLUMN = 60 * 8.0
 """Bytes for a column at a time."""
 
 
 @pytest.fixture(autouse=True)
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few at a time as makes every loop go round."""
-    monkeypatch.setattr("unweave._core.mapped.GATHERED", 25)
+    monkeypatch.setattr("unweave._core.mapped.WINDOW", 100)
+    monkeypatch.setattr("unweave._core.mapped.GATHERED", 10)
     monkeypatch.setattr("unweave.datasets.edges.PART", 50)
-    monkeypatch.setattr("unweave.objective.parts.propagated.EDGES", 150)
+    monkeypatch.setattr("unweave.objective.parts.propagated.EDGES", 60)
+    monkeypatch.setattr("unweave.objective.parts.propagated.HELD", 4000)
     monkeypatch.setattr(propagating, "EDGES", 60)
     monkeypatch.setattr(propagating, "ROWS", 40)
     monkeypatch.setattr("unweave.objective.parts.rows.TOGETHER", 20)

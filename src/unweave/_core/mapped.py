@@ -7,13 +7,15 @@ what it is. Nothing is reserved for that, so a file may be larger than memory. N
 import hashlib
 import math
 import mmap
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.lib import format as npy
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
@@ -24,6 +26,7 @@ from unweave.errors import DataError
 __all__ = [
     "File",
     "Structure",
+    "blank",
     "mapped",
     "new_array",
     "open_array",
@@ -43,9 +46,14 @@ READ = 1 << 22
 """Bytes that are read at a time."""
 
 
+WINDOW = 1 << 16
+"""Bytes that the system maps around a place that is looked at."""
+
+BESIDE = 8
+"""Pages between two that are wanted up to which all are read together."""
+
 GATHERED = 1 << 11
-"""Rows that are gathered before their pages are let go: the system maps up to 64 KiB around each, 128 MiB in all. With
-eight times as many, training on a graph of a million nodes had 1.5 GiB at most."""
+"""Windows that are looked at before their pages are let go: 128 MiB in all."""
 
 
 @dataclass(frozen=True)
@@ -168,26 +176,75 @@ def _memory(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def release(held: Tensor | np.ndarray[Any, Any]) -> None:
-    """Let go of the pages of what is mapped and nobody wrote to: they are read again when they are looked at."""
-    if isinstance(held, Tensor):
-        file = mapped(held)
-        memory = None if file is None else file.memory
-    else:
-        memory = _memory(held)
-    if memory is not None and hasattr(mmap, "MADV_DONTNEED"):
+def release(held: Tensor | np.ndarray[Any, Any], part: Tensor | np.ndarray[Any, Any] | None = None) -> None:
+    """Let go of the pages of what is mapped and nobody wrote to: they are read again when they are looked at.
+
+    Args:
+        held: A mapped tensor or array.
+        part: Some of it without gaps, if not all.
+    """
+    file = mapped(held)
+    memory = _memory(held) if file is None else file.memory
+    if memory is None or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    if part is None:
         memory.madvise(mmap.MADV_DONTNEED)
+    elif part.nbytes:
+        first = _address(part) - _address(np.frombuffer(memory, np.uint8))
+        before = first % mmap.PAGESIZE
+        memory.madvise(mmap.MADV_DONTNEED, first - before, part.nbytes + before)
 
 
-def rows_of(tensor: Tensor, ids: Tensor) -> Tensor:
-    """Some rows of a tensor; of a mapped one the pages that they lie on are let go again."""
-    if mapped(tensor) is None:
+def _address(held: Tensor | np.ndarray[Any, Any]) -> int:
+    return held.data_ptr() if isinstance(held, Tensor) else int(held.__array_interface__["data"][0])
+
+
+def rows_of(tensor: Tensor, ids: Tensor, whole: Tensor | None = None) -> Tensor:
+    """Some rows of a tensor; those of a mapped one are read as they lie in the file, and their pages let go again.
+
+    Args:
+        tensor: The tensor.
+        ids: Which rows.
+        whole: The mapped tensor that it is a part of, where it is one.
+    """
+    whole = tensor if whole is None else whole
+    if mapped(whole) is None or not ids.numel():
         return tensor[ids]
     found = tensor.new_empty(ids.numel(), *tensor.shape[1:])
-    for first in range(0, ids.numel(), GATHERED):
-        torch.index_select(tensor, 0, ids[first : first + GATHERED], out=found[first : first + GATHERED])
-        release(tensor)
+    if bool((ids[1:] < ids[:-1]).any()):
+        order = ids.argsort()
+        found[order] = rows_of(tensor, ids[order], whole)
+        return found
+    window = ids * tensor[:1].nbytes // WINDOW
+    number = F.pad((window[1:] != window[:-1]).cumsum(0), (1, 0)) // GATHERED
+    first = 0
+    for some in torch.split(ids, torch.bincount(number).tolist()):
+        with _ahead(whole, tensor, some):
+            torch.index_select(tensor, 0, some, out=found[first : first + some.numel()])
+        release(whole, tensor[int(some[0]) : int(some[-1]) + 1])
+        first += some.numel()
     return found
+
+
+@contextmanager
+def _ahead(whole: Tensor, tensor: Tensor, ids: Tensor) -> Iterator[None]:
+    """Have the system read the pages of some rows, sorted, all at once and nothing else while they are looked at."""
+    file = mapped(whole)
+    if file is None or file.memory is None or not hasattr(mmap, "MADV_WILLNEED"):
+        yield
+        return
+    memory, line = file.memory, tensor[:1].nbytes
+    place = ids * line + (tensor.data_ptr() - _address(np.frombuffer(memory, np.uint8)))
+    low, high = place // mmap.PAGESIZE, (place + line - 1) // mmap.PAGESIZE
+    new = low[1:] - high[:-1] > BESIDE
+    begins, ends = torch.cat([low[:1], low[1:][new]]), torch.cat([high[:-1][new], high[-1:]])
+    memory.madvise(mmap.MADV_RANDOM)
+    try:
+        for begin, count in zip(begins.tolist(), (ends - begins + 1).tolist(), strict=True):
+            memory.madvise(mmap.MADV_WILLNEED, begin * mmap.PAGESIZE, count * mmap.PAGESIZE)
+        yield
+    finally:
+        memory.madvise(mmap.MADV_NORMAL)
 
 
 def with_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> Tensor:
@@ -197,6 +254,17 @@ def with_rows(tensor: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     fresh = torch.from_numpy(open_array(file.path, tensor.shape))
     fresh[rows] = values
     return fresh
+
+
+def blank(like: Tensor, size: int) -> Tensor:
+    """Zeros, as many rows as ``size`` of the kind of another tensor's: only pages that are written to take memory."""
+    shape = (size, *like.shape[1:])
+    if like.device.type != "cpu" or not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return like.new_zeros(shape)
+    kept = mmap.mmap(-1, math.prod(shape) * like.element_size(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON | NORESERVE)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        kept.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(kept, dtype=like.dtype).reshape(shape)
 
 
 def new_array(path: Path, dtype: Any, shape: tuple[int, ...]) -> np.memmap[Any, Any]:

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from unweave._core.mapped import new_array, release
+from unweave._core.threads import side_by_side
 from unweave.errors import DataError
 
-__all__ = ["Edges", "check_edges", "sorted_edges", "write_ends", "write_out", "write_start"]
+__all__ = ["Edges", "check_edges", "row_parts", "sorted_edges", "write_ends", "write_out", "write_start"]
 
-PART = 1 << 21
-"""Edges that are looked at a time."""
+PART = 1 << 16
+"""Edges that are looked at a time: what is computed of them stays in a processor's cache."""
+
+MANY = 1 << 21
+"""The same where something is done for every node besides."""
 
 Array = np.ndarray[Any, Any]
 
@@ -37,50 +41,78 @@ def check_edges(ends: Array, start: Array, weight: Array | None, where: Path) ->
     Raises:
         DataError: They are not what the layout says.
     """
-    size = start.size - 1
     if int(start[0]) != 0 or int(start[-1]) != ends.shape[1] or bool((start[1:] < start[:-1]).any()):
         raise DataError(f"{where}: indptr.npy does not rise from 0 to the number of edges, {ends.shape[1]}")
-    loops, total, last = [np.zeros(0, np.int64)], np.uint64(0), -1
-    for first, part in _parts(ends):
-        source, target = part
-        for name, some in (("source", source), ("target", target)):
-            if int(some.min()) < 0 or int(some.max()) >= size:
-                raise DataError(f"{where}: edges name a {name} outside 0 … {size - 1}")
-        key = target * size + source
-        if int(key[0]) <= last or bool((key[1:] <= key[:-1]).any()):
-            raise DataError(
-                f"{where}: edges must be sorted by target, then by source, each once; near edge {first} they are not. "
-                "unweave.save_folder writes them so"
-            )
-        last = int(key[-1])
-        ids = np.arange(first, first + source.size)
-        if bool((ids < start[target]).any()) or bool((ids >= start[target + 1]).any()):
-            raise DataError(f"{where}: indptr.npy does not say where the edges into each node begin")
-        loops.append(ids[source == target])
-        total = _add(total, part, size, None if weight is None else weight[first : first + source.size])
+
+    def look(rows: tuple[int, int]) -> tuple[Array, np.uint64]:
+        return _look(rows, ends, start, weight, where)
+
+    loops, total = [np.zeros(0, np.int64)], np.uint64(0)
+    with np.errstate(over="ignore"):
+        for some, number in side_by_side(look, row_parts(start, PART, PART)):
+            loops.append(some)
+            total += number
     return Edges(np.concatenate(loops), int(total) == 0)
 
 
-def _add(total: np.uint64, part: Array, size: int, weight: Array | None) -> np.uint64:
+def row_parts(start: Array, edges: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Some rows after the other, at most so many with at most so many edges; of a hub all edges are taken."""
+    low, size = 0, start.size - 1
+    while low < size:
+        high = int(np.searchsorted(start, start[low] + edges, side="right")) - 1
+        high = min(max(high, low + 1), low + rows, size)
+        yield low, high
+        low = high
+
+
+def _look(
+    rows: tuple[int, int], ends: Array, start: Array, weight: Array | None, where: Path
+) -> tuple[Array, np.uint64]:
+    """Look at the edges into some nodes: which are loops, and the number that stands for their directions."""
+    (low, high), size = rows, start.size - 1
+    first, last = int(start[low]), int(start[high])
+    source, target = (some[first:last] for some in ends)
+    if not source.size:
+        return source, np.uint64(0)
+    if int(source.min()) < 0 or int(source.max()) >= size:
+        raise DataError(f"{where}: edges name a source outside 0 … {size - 1}")
+    fits = np.array_equal(target, np.repeat(np.arange(low, high), np.diff(start[low : high + 1])))
+    if not fits and (int(target.min()) < 0 or int(target.max()) >= size):
+        raise DataError(f"{where}: edges name a target outside 0 … {size - 1}")
+    rising, same = source[1:] > source[:-1], target[1:] == target[:-1]
+    if bool((same & ~rising).any()) or (not fits and bool((target[1:] < target[:-1]).any())):
+        raise DataError(
+            f"{where}: edges must be sorted by target, then by source, each once; near edge {first} they are not. "
+            "unweave.save_folder writes them so"
+        )
+    if not fits:
+        raise DataError(f"{where}: indptr.npy does not say where the edges into each node begin")
+    number = _number(source, target, size, None if weight is None else weight[first:last])
+    loops = np.flatnonzero(source == target) + first
+    release(ends, source)
+    release(ends, target)
+    return loops, number
+
+
+def _number(source: Array, target: Array, size: int, weight: Array | None) -> np.uint64:
     """Edges that go up less those that go down, each as a number that pair and weight decide."""
-    source, target = part
-    number = np.minimum(source, target).astype(np.uint64) * np.uint64(size)
-    number += np.maximum(source, target).astype(np.uint64)
+    number = (np.minimum(source, target) * size + np.maximum(source, target)).view(np.uint64)
     if weight is not None:
         number ^= _mixed(np.ascontiguousarray(weight, np.float64).view(np.uint64))
     number = _mixed(number)
-    with np.errstate(over="ignore"):
-        up, down = (number[some].sum(dtype=np.uint64) for some in (source < target, source > target))
-        return np.uint64(total + up - down)
+    number *= np.sign(target - source).view(np.uint64)
+    total: np.uint64 = number.sum(dtype=np.uint64)
+    return total
 
 
 def _mixed(number: Array) -> Array:
     """Numbers of 64 bits that look like chance (the finaliser of splitmix64)."""
-    number = (number + np.uint64(0x9E3779B97F4A7C15)).astype(np.uint64)
-    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = number ^ (number >> np.uint64(31))
-    return mixed
+    number = number + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        number ^= number >> np.uint64(shift)
+        number *= np.uint64(factor)
+    number ^= number >> np.uint64(31)
+    return number
 
 
 def uneven(ends: Array, start: Array, weight: Array | None) -> int:
@@ -142,12 +174,12 @@ def write_ends(path: Path, start: Array, sources: Array) -> None:
     """Both ends of edges that are given as rows of sources."""
     ends = new_array(path, np.int64, (2, sources.size))
     rows = np.arange(start.size - 1)
-    for first in range(0, rows.size, PART):
-        some = rows[first : first + PART]
+    for first in range(0, rows.size, MANY):
+        some = rows[first : first + MANY]
         low, high = int(start[some[0]]), int(start[some[-1] + 1])
         ends[1, low:high] = np.repeat(some, np.diff(start[first : first + some.size + 1]))
-    for first in range(0, sources.size, PART):
-        ends[0, first : first + PART] = sources[first : first + PART]
+    for first in range(0, sources.size, MANY):
+        ends[0, first : first + MANY] = sources[first : first + MANY]
     ends.flush()
 
 
@@ -171,6 +203,6 @@ def write_out(folder: Path, ends: Array, size: int) -> None:
 
 
 def _parts(ends: Array) -> Iterator[tuple[int, Array]]:
-    for first in range(0, ends.shape[1], PART):
-        yield first, np.asarray(ends[:, first : first + PART])
+    for first in range(0, ends.shape[1], MANY):
+        yield first, np.asarray(ends[:, first : first + MANY])
         release(ends)

@@ -30,6 +30,7 @@ from torch_geometric.data import Data, FeatureStore, GraphStore
 
 from unweave._core.document import to_json
 from unweave._core.mapped import Structure, open_array, open_tensor, release, sha_of, stamp_of
+from unweave._core.threads import side_by_side
 from unweave._core.writing import write_whole
 from unweave.datasets.edges import check_edges, sorted_edges, uneven, write_ends, write_out, write_start
 from unweave.datasets.stores import write_stores
@@ -43,7 +44,7 @@ FLOATS = ("float32", "float64")
 KNOWN = ("x", "edge_index", "edge_weight", "y", *MASKS)
 """What of a graph is written; of anything else nobody would know that it is gone."""
 
-ROWS = 1 << 16
+ROWS = 1 << 13
 """Rows that are looked at a time."""
 
 
@@ -137,10 +138,7 @@ def seal_folder(path: str | Path) -> Path:
     x = open_array(path / "x.npy", kinds=FLOATS)
     if x.ndim != 2 or not x.size:
         raise DataError(f"{path / 'x.npy'} must have the shape [nodes, features], got {x.shape}")
-    for first in range(0, len(x), ROWS):
-        if not bool(np.isfinite(x[first : first + ROWS]).all()):
-            raise DataError(f"{path / 'x.npy'} is not finite after row {first}; replace NaN and infinity first")
-        release(x)
+    _check_finite(x, path / "x.npy")
     size = len(x)
     if not (path / "edge_index.npy").exists():
         start = open_array(path / "indptr.npy", (size + 1,), ("int64",))
@@ -170,10 +168,23 @@ def seal_folder(path: str | Path) -> Path:
             name: int(open_array(path / f"{name}.npy").sum()) for name in MASKS if (path / f"{name}.npy").exists()
         },
         "uneven_pairs": 0 if found.undirected else uneven(ends, start, weight),
-        "files": {name: _described(path / name) for name in names},
+        "files": dict(zip(names, side_by_side(_described, [path / name for name in names]), strict=True)),
     }
     write_whole(path / "graph.json", to_json(document).decode())
     return path
+
+
+def _check_finite(x: Any, path: Path) -> None:
+    def finite(first: int) -> bool:
+        part = x[first : first + ROWS]
+        found = bool(np.isfinite(part).all())
+        release(x, part)
+        return found
+
+    places = range(0, len(x), ROWS)
+    for first, fine in zip(places, side_by_side(finite, places), strict=True):
+        if not fine:
+            raise DataError(f"{path} is not finite after row {first}; replace NaN and infinity first")
 
 
 def _described(path: Path) -> dict[str, Any]:

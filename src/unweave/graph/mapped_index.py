@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from weakref import ref
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unweave._core.mapped import Structure
+from unweave._core.mapped import Structure, release, rows_of
 from unweave.datasets.edges import find
 
 __all__ = ["MappedSide", "mapped_sides"]
@@ -24,12 +25,14 @@ class MappedSide:
         edge_index: The edges.
         edge_weight: Their weights, where they have any.
         known: How they lie in their file.
+        whole: The tensor that is known to be mapped, while it lives.
         into: Whether they are taken by target.
     """
 
     edge_index: Tensor
     edge_weight: Tensor | None
     known: Structure
+    whole: ref[Tensor]
     into: bool
 
     @property
@@ -43,14 +46,17 @@ class MappedSide:
         count = self.start[nodes + 1] - first
         which = torch.repeat_interleave(torch.arange(nodes.numel()), count)
         place = torch.arange(which.numel()) + (first - count.cumsum(0) + count)[which]
+        (source, target), whole = self.edge_index, self.whole()
+        whole = self.edge_index if whole is None else whole
         if self.into:
-            return which, place, self.edge_index[0][place]
+            return which, place, rows_of(source, place, whole)
         if self.known.out_edge is not None:
-            ids = self.known.out_edge[place]
-            return which, ids, self.edge_index[1][ids]
+            ids = rows_of(self.known.out_edge, place)
+            return which, ids, rows_of(target, ids, whole)
         # Undirected: whoever a node hears, hears it. The edge that goes there is looked for where that one's begin.
-        others, sources = self.edge_index[0][place], self.edge_index[0].numpy()
-        found = find(sources, self.known.start.numpy(), others.numpy(), nodes[which].numpy())
+        others = rows_of(source, place, whole)
+        found = find(source.numpy(), self.known.start.numpy(), others.numpy(), nodes[which].numpy())
+        release(whole)
         return which, torch.from_numpy(found), others
 
     @cached_property
@@ -74,5 +80,5 @@ class MappedSide:
 def mapped_sides(edge_index: Tensor, edge_weight: Tensor | None, known: Structure) -> tuple[MappedSide, MappedSide]:
     """The edges by source and by target."""
     # A view of the tensor: what is remembered of one must not hold it.
-    ends = edge_index[:]
-    return MappedSide(ends, edge_weight, known, into=False), MappedSide(ends, edge_weight, known, into=True)
+    how = edge_index[:], edge_weight, known, ref(edge_index)
+    return MappedSide(*how, into=False), MappedSide(*how, into=True)

@@ -157,7 +157,7 @@ class Problem:
     def feigned(self) -> float:
         """The mean KL that rounding of the outputs may feign."""
         outputs = self.remaining_outputs
-        return 100 * (torch.finfo(outputs.dtype).eps * float(outputs.abs().max())) ** 2
+        return 100 * (torch.finfo(outputs.dtype).eps * float(torch.maximum(outputs.max(), -outputs.min()))) ** 2
 
     @cached_property
     def _kept(self) -> Tensor:

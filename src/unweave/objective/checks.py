@@ -198,7 +198,7 @@ def check_outputs(outputs: object, data: Data) -> Tensor:
             f"the model must give one row for each of {size} nodes, got {got}{_kind_of(outputs, data)}; "
             "pass forward=lambda model, data: … to choose or reshape its output"
         )
-    if not bool(torch.isfinite(outputs).all()):
+    if not all(bool(torch.isfinite(some).all()) for some in torch.split(outputs, ROWS)):
         raise ModelError("the model's outputs are not finite on this graph; it was not trained successfully")
     return outputs
 

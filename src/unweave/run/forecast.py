@@ -16,17 +16,19 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave._core.mapped import GATHERED
+from unweave._core.mapped import GATHERED, WINDOW
 from unweave._core.memory import MIB, TensorBytes
 from unweave._core.tuning import TUNING
+from unweave.datasets.edges import PART
 from unweave.datasets.folder import read_sizes
 from unweave.errors import DataError
-from unweave.models.propagation import by_rows, propagation_of
+from unweave.models.propagation import Propagation, by_rows, propagation_of
 from unweave.models.reach import find_reach
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
-from unweave.objective.parts.propagating import ROWS
+from unweave.objective.parts.propagated import HELD
+from unweave.objective.parts.propagating import EDGES, ROWS
 from unweave.run.peek import peek
 from unweave.training.agreement import FIRST_PHASE
 
@@ -38,8 +40,17 @@ TRIED = 2048
 ENOUGH = 0.3
 """Seconds that it is timed for."""
 
-PART = 1 << 21
-"""Edges that are looked at together when a folder is opened: some dozen numbers of 8 bytes each."""
+LOOKED, TAKEN = 80, 56
+"""Bytes of an edge while a folder is checked (its ends, their order, ten numbers), and while messages are added up."""
+
+NODE = {"normalised": 40, "mean": 16}
+"""Bytes of a node that an index and what messages are divided by take: numbers of 8 bytes each."""
+
+LISTED = 26
+"""Bytes of a node while training nodes and others are listed: ids twice, labels, masks."""
+
+OUTPUTS = 4
+"""Outputs of all nodes that are compared at a time, at most; only pages that have nodes of a mask take memory."""
 
 PRODUCT = 4
 """Passes of a product with the curvature in blocks: two for the point that it is taken at, two for itself."""
@@ -217,7 +228,7 @@ def forecast(sizes: Sizes, model: nn.Module, passes: Passes, *, memory_mib: floa
         parameters=theta.numel(),
         by_rows=what is not None,
         ranks=ranks,
-        memory_mib=_memory(sizes, what is not None, share * held, theta, memory_mib, 0 if what is None else what.steps),
+        memory_mib=_memory(sizes, what, share * held, theta, memory_mib),
         disk_mib={"the folder": folder / MIB} | ({"propagated": derived / MIB} if derived else {}),
         network_mib=2 * (ranks - 1) / ranks * 8 * theta.numel() / MIB,
         seconds_per_pass=a_pass,
@@ -228,25 +239,30 @@ def forecast(sizes: Sizes, model: nn.Module, passes: Passes, *, memory_mib: floa
     )
 
 
-def _memory(sizes: Sizes, rows: bool, block: float, theta: Tensor, memory_mib: float, steps: int) -> dict[str, float]:
+def _memory(sizes: Sizes, what: Propagation | None, block: float, theta: Tensor, memory_mib: float) -> dict[str, float]:
     """MiB that a process has at most, by phase: what it is itself, vectors of all nodes, and what the phase holds."""
-    base = _resident()
-    vectors = 8 * sizes.nodes * 8 / MIB  # places, ids, degrees: eight numbers of 8 bytes a node
-    outputs = sizes.nodes * sizes.classes * sizes.item / MIB
-    opened = base + (8 * sizes.nodes + min(sizes.edges, PART) * 96) / MIB
-    work = min(memory_mib, block / MIB) if rows else memory_mib
-    work += (
-        min(GATHERED * 2**16, sizes.nodes * sizes.features * sizes.item) / MIB
-    )  # pages around the rows that are read
-    curvature = theta.numel() * theta.element_size() * (TUNING.spectrum.rank + TUNING.spectrum.spare) / MIB
-    found = {"opening": opened}
-    if steps:
-        columns = min(sizes.features, max(1, memory_mib * MIB // (3 * sizes.nodes * sizes.item)))
-        parts = (min(sizes.edges, PART) * 96 + 2 * ROWS * sizes.features * sizes.item) / MIB
-        found["propagating"] = max(opened, base + vectors / 2 + parts + 2 * columns * sizes.nodes * sizes.item / MIB)
-    found["training"] = max(opened, base + vectors + 4 * outputs + work + curvature)
-    found["a request"] = max(opened, base + vectors + 4 * outputs + 2 * work + curvature)
-    return found
+    nodes, item, threads, budget = sizes.nodes, sizes.item, torch.get_num_threads(), memory_mib * MIB
+    opened = 9 * nodes + threads * min(sizes.edges, PART) * LOOKED
+    index = 8 * nodes + (NODE[what.matrix] if what is not None else NODE["normalised"]) * nodes
+    found: dict[str, float] = {"opening": opened}
+    if what is not None:
+        columns = min(sizes.features, max(1, budget // (nodes * item)))
+        rows = min(nodes, ROWS) * item
+        parts = threads * (min(sizes.edges, EDGES) * TAKEN + 2 * rows * sizes.features) + (threads + 1) * rows * columns
+        found["propagating"] = max(opened, index + 17 * nodes + nodes * columns * item + parts)
+        work = min(budget, block)
+    else:
+        work = budget
+    gathered = min(GATHERED * WINDOW, nodes * sizes.features * item)  # pages around the rows that are read
+    line = sizes.classes * item
+    share = (sizes.training + sizes.held) / nodes if what is not None else 1.0
+    outputs = OUTPUTS * nodes * line * (1 - (1 - share) ** max(1.0, 4096 / line))
+    curvature = theta.numel() * theta.element_size() * (TUNING.spectrum.rank + TUNING.spectrum.spare)
+    held = index + LISTED * nodes + outputs + gathered + curvature
+    found["training"] = max(opened, held + work)
+    anew = min(HELD, nodes * sizes.features * item) if what is not None else 0
+    found["a request"] = max(opened, held + 2 * work + anew)
+    return {phase: _resident() + held / MIB for phase, held in found.items()}
 
 
 def _resident() -> float:

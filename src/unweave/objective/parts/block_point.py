@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from unweave._core import ranks
+from unweave._core.mapped import blank
 from unweave.graph.view import GraphView
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.sharing import Shares
@@ -129,7 +130,7 @@ class BlockPoint(Point):
             with objective.sweep("outputs"):
                 pass
             return objective.shares.of().all_rows(own)
-        outputs = own.new_zeros(objective.view.size, *own.shape[1:])
+        outputs = blank(own, objective.view.size)
         with objective.sweep("outputs", self.theta):
             for block, rows in objective.over_blocks("outputs", self._others, others=True):
                 outputs[block] = rows

@@ -4,6 +4,7 @@ Of a view that lacks something, the rows that differ are known for every k (:met
 from its neighbours' rows of Pᵏ⁻¹X when somebody asks for it. What nobody asks for is never computed.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from weakref import ref
 
@@ -12,15 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unweave._core.mapped import rows_of
+from unweave.datasets.edges import row_parts
+from unweave.graph.edit import mask_of
 from unweave.graph.index import among, edge_values
 from unweave.graph.view import GraphView
 from unweave.models.propagation import Propagation
-from unweave.objective.parts.propagating import Degrees, propagated_files
+from unweave.objective.parts.propagating import Degrees, matrix_rows, propagated_files
 
 __all__ = ["Table", "table_of"]
 
-EDGES = 1 << 16
-"""Edges whose messages are added up at a time."""
+EDGES = 1 << 20
+"""Edges that are followed at a time."""
+
+HELD = 1 << 28
+"""Bytes of neighbours' rows that are held at a time while rows are computed."""
 
 
 def table_of(view: GraphView, what: Propagation, limit: float) -> "Table":
@@ -97,14 +103,13 @@ class Table:
         rows = view.rows[self._differ(view)]
         targets = torch.unique(view.edge_index[1][gone])
         looped = self._what.matrix == "normalised"
-        touched = torch.cat([targets, view.others_at(targets, into=False)]) if looped else targets
+        touched = _reached(view, targets, targets) if looped else targets
         fresh = [rows]
         for _ in range(self._what.steps):
-            reached = view.others_at(fresh[-1], into=False)
-            fresh.append(torch.unique(torch.cat([touched, reached, fresh[-1]] if looped else [touched, reached])))
+            fresh.append(_reached(view, fresh[-1], _union(touched, fresh[-1]) if looped else touched))
         changed, known = [], []
         for some, there, (ids, values) in zip(fresh, self._changed, self._known, strict=True):
-            changed.append(torch.unique(torch.cat([there, some])) if some.numel() else there)
+            changed.append(_union(there, some))
             kept = ~among(ids, some)
             known.append((ids[kept], values[kept]))
         return Table(view, self._what, self._degrees, self._files, changed, known)
@@ -114,15 +119,26 @@ class Table:
         if k == 0:
             x = self.view.features(nodes)
             return F.normalize(x, dim=-1) if self._what.unit else x
-        found = rows_of(self._files[k - 1], nodes)
-        if bool((other := among(nodes, self._changed[k])).any()):
-            wanted = torch.unique(nodes[other])
-            missing = wanted[~among(wanted, self._known[k][0])]
-            if missing.numel():
-                self._know(k, missing, self._computed(k, missing))
-            ids, rows = self._known[k]
-            found[other] = rows[torch.searchsorted(ids, nodes[other])]
+        other = among(nodes, self._changed[k])
+        if not bool(other.any()):
+            return rows_of(self._files[k - 1], nodes)
+        self._renew(k, nodes[other])
+        found: Tensor = self._files[k - 1].new_empty(nodes.numel(), self._files[k - 1].size(1))
+        found[~other] = rows_of(self._files[k - 1], nodes[~other])
+        ids, rows = self._known[k]
+        found[other] = rows[torch.searchsorted(ids, nodes[other])]
         return found
+
+    def renew(self, nodes: Tensor) -> None:
+        """Compute the rows of some nodes that changed, all at once: neighbours that they share are looked at once."""
+        for k in self._what.powers[self._what.all :]:
+            self._renew(k, nodes[among(nodes, self._changed[k])])
+
+    def _renew(self, k: int, nodes: Tensor) -> None:
+        """Compute rows of PᵏX that nobody has computed yet."""
+        missing = torch.unique(nodes[~among(nodes, self._known[k][0])])
+        for some in _few(self.view, missing, HELD // self._files[k - 1][:1].nbytes, into=True):
+            self._know(k, some, self._computed(k, some))
 
     def _know(self, k: int, nodes: Tensor, rows: Tensor) -> None:
         ids, known = self._known[k]
@@ -131,16 +147,18 @@ class Table:
         self.recomputed += nodes.numel()
 
     def _computed(self, k: int, nodes: Tensor) -> Tensor:
-        """Rows of PᵏX from those of Pᵏ⁻¹X, by the edges that are left."""
-        found: Tensor = self.view.base.x.new_zeros(nodes.numel(), self.view.base.x.size(1))
+        """Rows of PᵏX from those of Pᵏ⁻¹X, by the edges that are left; every neighbour's is looked at once."""
         which, ids, others = self.view.edges_at(nodes, into=True)
-        for first in range(0, which.numel(), EDGES):
-            at, edge, other = (part[first : first + EDGES] for part in (which, ids, others))
-            value = self._degrees.values(edge, other, nodes[at], self._lost, self.view).to(found)
-            found.index_add_(0, at, self._fetch(k - 1, other) * value[:, None])
-        loop = self._degrees.loop(nodes, self._lost)
-        if loop is not None:
-            found += loop.to(found)[:, None] * self._fetch(k - 1, nodes)
+        near, place = torch.unique(others, return_inverse=True)
+        sources, targets = (self._degrees.at(some, self._lost) for some in (near, nodes))
+        start = F.pad(torch.bincount(which, minlength=nodes.numel()).cumsum(0), (1, 0)).numpy()
+        weight = edge_values(self.view.base.get("edge_weight"), self.view.edge_index, ids)
+        loops = (nodes[which] == others).numpy()
+        rows = self._fetch(k - 1, near)
+        matrix = matrix_rows(sources, place.numpy(), targets, start, weight, loops, rows.numpy().dtype)
+        found = torch.from_numpy(matrix @ rows.numpy())
+        if targets.loop is not None:
+            found += targets.loop.to(found)[:, None] * self._fetch(k - 1, nodes)
         return found
 
     @cached_property
@@ -163,3 +181,31 @@ class Table:
             before = self._x[torch.searchsorted(self._rows, view.rows[both])]
             differ[both] = (view.x[both] != before).any(dim=1)
         return differ
+
+
+def _few(view: GraphView, nodes: Tensor, edges: int, *, into: bool) -> Iterator[Tensor]:
+    """Some nodes after the other, as many as have so many edges; of a hub all are taken."""
+    start = (view.index.into if into else view.index.out).start
+    count = (start[nodes + 1] - start[nodes]).cumsum(0)
+    most = max(1, edges)
+    return (nodes[low:high] for low, high in row_parts(F.pad(count, (1, 0)).numpy(), most, most))
+
+
+def _reached(view: GraphView, nodes: Tensor, also: Tensor) -> Tensor:
+    """Who hears some nodes, and some others, sorted; where that is a good part of all nodes, without sorting."""
+    parts = list(_few(view, nodes, EDGES, into=False))
+    if len(parts) <= 1:
+        found: Tensor = torch.unique(torch.cat([view.others_at(nodes, into=False), also]))
+        return found
+    mask = mask_of(also, view.size)
+    for some in parts:
+        mask[view.others_at(some, into=False)] = True
+    return mask.nonzero().flatten()
+
+
+def _union(one: Tensor, other: Tensor) -> Tensor:
+    """Sorted ids that are in either of two vectors which have each once."""
+    if not one.numel() or not other.numel():
+        return one if one.numel() else other
+    both: Tensor = torch.unique(torch.cat([one, other]))
+    return both

@@ -1,7 +1,8 @@
 """PᵏX of a whole graph in a folder, computed once, out of core, and kept beside it.
 
-Columns are taken some at a time, as many as the memory allows: of them all K steps are done in memory, by the edges as
-they lie in the folder, and each is written to the file of its k, which takes its place when it is whole.
+Of each step, columns are taken some at a time, as many as the memory allows: those of Pᵏ⁻¹X lie in memory, and rows of
+PᵏX are computed by the edges as they lie in the folder, side by side on all threads, and written at once to the file of
+their k, which takes its place when all are whole.
 """
 
 import json
@@ -11,6 +12,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +25,20 @@ from torch_geometric.data import Data
 
 from unweave._core import ranks
 from unweave._core.document import document_digest, to_json
-from unweave._core.mapped import mapped, open_tensor, release, stamp_of, structure_of
+from unweave._core.mapped import mapped, open_array, open_tensor, release, stamp_of, structure_of
+from unweave._core.threads import side_by_side
 from unweave._core.writing import write_whole
+from unweave.datasets.edges import row_parts
 from unweave.errors import DataError
 from unweave.graph.index import among, edge_values
 from unweave.graph.view import GraphView
 from unweave.models.propagation import Propagation
 
-__all__ = ["FOLDER", "Degrees", "propagated_files"]
+__all__ = ["FOLDER", "Degrees", "matrix_rows", "propagated_files"]
 
 FOLDER = "propagated"
-ROWS, EDGES = 1 << 16, 1 << 21
-"""Rows that are read and written, and edges that are taken, at a time."""
+ROWS, EDGES = 1 << 15, 1 << 19
+"""Rows that a thread reads or writes, and edges that it takes, at a time."""
 
 Array = np.ndarray[Any, Any]
 Lost = tuple[Tensor, Tensor, Tensor]
@@ -69,8 +73,8 @@ class Degrees:
         """What an edge counts in the degree of its target; as in PyG, weights do not count in a mean."""
         return torch.ones_like(weight) if self.matrix == "mean" else weight
 
-    def _at(self, nodes: Tensor, lost: Lost | None) -> tuple[Tensor, Tensor | None]:
-        """Degree and loop of some nodes, less what went."""
+    def at(self, nodes: Tensor, lost: Lost | None) -> "Degrees":
+        """Those of some nodes, less what went."""
         total, own = self.total[nodes], None if self.own is None else self.own[nodes]
         if lost is not None and lost[0].numel():
             here = among(nodes, lost[0])
@@ -80,25 +84,43 @@ class Degrees:
             else:
                 total[here] -= lost[1][at]
                 own[here] = torch.where(lost[2][at] != 0, 1.0, own[here])  # a node without a loop gets one of 1
-        return total, own
+        return Degrees(self.matrix, total, own)
 
-    def _scale(self, nodes: Tensor, lost: Lost | None) -> Tensor:
-        total, own = self._at(nodes, lost)
-        assert own is not None
-        scale = (total + own).rsqrt()
+    @cached_property
+    def scale(self) -> Tensor:
+        """D^-½ of a normalised matrix; nothing where the degree is zero."""
+        assert self.own is not None
+        scale = (self.total + self.own).rsqrt()
         return torch.where(torch.isinf(scale), 0.0, scale)
 
-    def values(self, edges: Tensor, source: Tensor, target: Tensor, lost: Lost | None, view: GraphView) -> Tensor:
-        """The entries of P of some edges; of loops of a normalised matrix nothing, as :meth:`loop` has them."""
-        weight = edge_values(view.base.get("edge_weight"), view.edge_index, edges)
-        if self.own is None:
-            return weight / self._at(target, lost)[0]
-        return torch.where(source == target, 0.0, self._scale(source, lost) * weight * self._scale(target, lost))
-
-    def loop(self, nodes: Tensor, lost: Lost | None) -> Tensor | None:
+    @property
+    def loop(self) -> Tensor | None:
         """The diagonal of a normalised matrix; ``None`` where loops are edges like others."""
-        _, own = self._at(nodes, lost)
-        return None if own is None else own * self._scale(nodes, lost).square()
+        return None if self.own is None else self.own * self.scale.square()
+
+
+def matrix_rows(
+    sources: Degrees, place: Array, targets: Degrees, start: Array, weight: Tensor, loops: Array | None, kind: Any
+) -> csr_matrix:
+    """Rows of P without the diagonal that :attr:`Degrees.loop` has.
+
+    Args:
+        sources: What the columns are divided by.
+        place: The column of each edge.
+        targets: What the rows are divided by.
+        start: Where the edges of each row begin.
+        weight: Their weights.
+        loops: Which of them are loops, where any are; of a normalised matrix those are left out.
+        kind: Type of the numbers.
+    """
+    count, value = np.diff(start), weight.numpy()
+    if sources.own is None:
+        value = value / np.repeat(targets.total.numpy(), count)
+    else:
+        value = sources.scale.numpy()[place] * value * np.repeat(targets.scale.numpy(), count)
+        if loops is not None:
+            value[loops] = 0.0
+    return csr_matrix((value.astype(kind), place, start), (count.size, sources.total.numel()))
 
 
 def propagated_files(data: Data, degrees: Degrees, what: Propagation, limit: float) -> list[Tensor]:
@@ -140,7 +162,7 @@ def _type(x: Tensor) -> str:
 def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], limit: float) -> None:
     size, width = data.x.shape
     item, folder = data.x.element_size(), paths[0].parent
-    some = int(min(width, max(1, limit // (3 * size * item))))
+    some = int(min(width, max(1, limit // (size * item))))
     try:
         folder.mkdir(exist_ok=True)
         room, need = shutil.disk_usage(folder).free, len(paths) * size * width * item
@@ -152,12 +174,17 @@ def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], l
         news = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
         try:
             with ExitStack() as stack:
-                files = [_Rows(stack, new, data.x) for new in news]
-                for first in range(0, width, some):
-                    block = _columns(data.x, first, some, unit=what.unit)
-                    for file in files:
-                        block = _step(data, degrees, block)
-                        file.put(first, block)
+                before: Tensor | Array = data.x
+                for new in news:
+                    file = _Rows(stack, new, data.x)
+                    for first in range(0, width, some):
+                        # nothing here holds the columns: they are gone before the next are read
+                        for low, rows in _step(
+                            data, degrees, _columns(before, first, some, unit=what.unit and new is news[0])
+                        ):
+                            file.put(low, first, rows)
+                    file.done()
+                    before = open_array(new)
             for old in _stale(paths):
                 old.unlink()
             for new, path in zip(news, paths, strict=True):
@@ -186,68 +213,64 @@ class _Rows:
     """A new ``.npy`` file that is written some columns at a time, by plain writes: no page of it stays mapped."""
 
     def __init__(self, stack: ExitStack, path: Path, like: Tensor) -> None:
-        self._size, self._width = like.shape
+        size, self._width = like.shape
         self._stream, self._type = stack.enter_context(path.open("w+b")), np.dtype(_type(like))
-        head = {"descr": npy.dtype_to_descr(self._type), "fortran_order": False, "shape": (self._size, self._width)}
+        head = {"descr": npy.dtype_to_descr(self._type), "fortran_order": False, "shape": (size, self._width)}
         npy.write_array_header_1_0(self._stream, head)
         self._begin, self._line = self._stream.tell(), self._width * self._type.itemsize
-        self._stream.truncate(self._begin + self._size * self._line)
-        stack.callback(self._done)
+        self._stream.truncate(self._begin + size * self._line)
 
-    def _done(self) -> None:
+    def put(self, low: int, first: int, rows: Array) -> None:
+        """Write some columns of some rows."""
+        self._stream.seek(self._begin + low * self._line)
+        if rows.shape[1] < self._width:
+            there = np.frombuffer(bytearray(self._stream.read(len(rows) * self._line)), self._type)
+            there = there.reshape(len(rows), self._width)
+            there[:, first : first + rows.shape[1]] = rows
+            rows = there
+            self._stream.seek(self._begin + low * self._line)
+        self._stream.write(rows.data)
+
+    def done(self) -> None:
+        """See to it that all of it is on disk."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
-    def put(self, first: int, block: Array) -> None:
-        whole = block.shape[1] == self._width
-        for row in range(0, self._size, ROWS):
-            some = block[row : row + ROWS]
-            if not whole:
-                self._stream.seek(self._begin + row * self._line)
-                there = np.frombuffer(self._stream.read(len(some) * self._line), self._type).reshape(len(some), -1)
-                there = there.copy()
-                there[:, first : first + some.shape[1]] = some
-                some = there
-            self._stream.seek(self._begin + row * self._line)
-            self._stream.write(np.ascontiguousarray(some).data)
 
+def _columns(held: Tensor | Array, first: int, some: int, *, unit: bool) -> Array:
+    """Some columns of a mapped matrix; of rows of length 1 where that is asked for."""
+    x: Array = held.numpy() if isinstance(held, Tensor) else held
+    block = np.empty((len(x), min(some, x.shape[1] - first)), x.dtype)
 
-def _columns(x: Tensor, first: int, some: int, *, unit: bool) -> Array:
-    """Some columns of the features; of rows of length 1 where that is asked for."""
-    block = np.empty((x.size(0), min(some, x.size(1) - first)), _type(x))
-    for row in range(0, x.size(0), ROWS):
+    def read(row: int) -> None:
         part = x[row : row + ROWS]
-        part = torch.nn.functional.normalize(part, dim=-1) if unit else part
-        block[row : row + ROWS] = part[:, first : first + some].numpy()
-        release(x)
+        rows = torch.nn.functional.normalize(torch.from_numpy(part), dim=-1).numpy() if unit else part
+        block[row : row + ROWS] = rows[:, first : first + some]
+        release(held, part)
+
+    for _ in side_by_side(read, range(0, len(x), ROWS)):
+        pass
     return block
 
 
-def _step(data: Data, degrees: Degrees, block: Array) -> Array:
-    """P times a matrix in memory."""
-    found, view = np.empty_like(block), GraphView.of(data)
+def _step(data: Data, degrees: Degrees, block: Array) -> Iterator[tuple[int, Array]]:
+    """P times a matrix in memory, some rows at a time, each with the first of them."""
     known = structure_of(data.edge_index)
     assert known is not None
-    start = known.start.numpy()
-    for low, high in _parts(start):
+    start, sources, loops = known.start.numpy(), data.edge_index[0].numpy(), known.loops.numpy()
+
+    def rows(ends: tuple[int, int]) -> tuple[int, Array]:
+        low, high = ends
         begin, end = int(start[low]), int(start[high])
-        edges = torch.arange(begin, end)
-        source, target = data.edge_index[0][begin:end], data.edge_index[1][begin:end]
-        values = degrees.values(edges, source, target, None, view).numpy().astype(block.dtype)
-        rows = csr_matrix((values, source.numpy(), start[low : high + 1] - begin), (high - low, len(block)))
-        found[low:high] = rows @ block
-        loop = degrees.loop(torch.arange(low, high), None)
-        if loop is not None:
-            found[low:high] += loop.numpy().astype(block.dtype)[:, None] * block[low:high]
-    release(data.edge_index)
-    return found
+        here = degrees.at(torch.arange(low, high), None)
+        weight = edge_values(data.get("edge_weight"), data.edge_index, torch.arange(begin, end))
+        own = loops[np.searchsorted(loops, begin) : np.searchsorted(loops, end)] - begin
+        place = sources[begin:end]
+        matrix = matrix_rows(degrees, place, here, start[low : high + 1] - begin, weight, own, block.dtype)
+        found = matrix @ block
+        if here.loop is not None:
+            found += here.loop.numpy().astype(block.dtype)[:, None] * block[low:high]
+        release(data.edge_index, place)
+        return low, found
 
-
-def _parts(start: Array) -> Iterator[tuple[int, int]]:
-    """Rows whose edges are not too many to be taken at a time; of a hub all are."""
-    low, size = 0, start.size - 1
-    while low < size:
-        high = int(np.searchsorted(start, start[low] + EDGES, side="right")) - 1
-        high = min(max(high, low + 1), low + EDGES, size)
-        yield low, high
-        low = high
+    return side_by_side(rows, row_parts(start, EDGES, ROWS))

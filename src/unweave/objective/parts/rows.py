@@ -4,6 +4,7 @@ It is the objective in blocks (:mod:`unweave.objective.parts.blocks`) without ha
 mask; what nobody trains on, validates or tests is not evaluated.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +24,7 @@ from unweave.objective.checks import check_labels
 from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parts.blocks import Blocks
+from unweave.objective.parts.blocks import Blocks, T, Work
 from unweave.objective.parts.locality import Locality, counted, setting_of
 from unweave.objective.parts.propagated import Table, table_of
 from unweave.objective.running_stats import running
@@ -74,6 +75,7 @@ class Rows(Blocks):
         assert what is not None
         self._what = what
         self.table: Table = table_of(self.view, what, min(self._limit, ROOM))
+        self._renewed: set[bool] = set()
         self._mine = self.shares.of().mine
         self._kept = self._gathered()
         if self._kept is not None:
@@ -116,6 +118,13 @@ class Rows(Blocks):
         if data is not self.data:
             raise UnweaveError("rows of a folder serve that folder alone; give its graph, or load the other one")
         return self if model is self.model else self.of(model)
+
+    def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:
+        """The same, once rows that changed are computed: that is no part of what a block holds."""
+        if others not in self._renewed:
+            self._renewed.add(others)
+            self.table.renew(self.shares.of(others=others).mine)
+        return super().over_blocks(kind, work, others=others)
 
     def describe(self) -> dict[str, Any]:
         """What the receipt says of the blocks, and of rows; those computed anew are counted over all ranks."""
