@@ -21,8 +21,8 @@ def blocks(found: list[Document]) -> Blocks:
     yield (
         "Forgettable models of each task and a deletion of 5 % of the interactions, pairs, papers or graphs. "
         "`listeners` is a generated recommender of 300 users with 20 interactions each, `literature` the generated "
-        "papers of [whole graphs and relations](../tasks_graphs/README.md); of `mutag` 56 of 188 graphs are held out to "
-        "test. *Unusual*: tests whose number lies outside of the range of retrained models. *As retrained*: how many "
+        "papers of [whole graphs and relations](../tasks_graphs/README.md); of `mutag` 56 of 188 graphs are held out. "
+        "*Unusual*: tests whose number lies outside of the range of retrained models. *As retrained*: how many "
         "lie within it, and *no power*: how many could not have told. *Noticeable*: the least share of the deleted "
         "data that a model could not remember without being noticed, about."
     )

@@ -55,39 +55,49 @@ def born(objective: Objective, local: LocalProblem, gradient: Tensor, axes: Mapp
     theta, place = local.start, _Dimensions(objective, axes)
     held = place.of(theta)
     sizes, turned = torch.linalg.eigh(held @ held.t())
-    empty = sizes <= TUNING.minimum.empty**2 * sizes[-1]
+    empty, largest = sizes <= TUNING.minimum.empty**2 * sizes[-1], float(sizes[-1])
     if not 1 < int(empty.sum()) < held.size(0) or held.size(1) <= int((~empty).sum()):
         return None
-    spare, largest = turned[:, empty], float(sizes[-1])
-    used = torch.linalg.qr(held.t() @ turned[:, ~empty]).Q
-    count = min(spare.size(1), held.size(1) - used.size(1))
-    traces = _without(held.t() @ spare, used)
-    squares, right = torch.linalg.eigh(traces.t() @ traces)
-    order = squares.argsort(descending=True)[:count]
-    clear = order[squares[order] > TUNING.minimum.trace**2 * float(squares[-1])]
-    if not clear.numel():
+    spare = turned[:, empty]
+    directions = _lasting(held, spare, turned[:, ~empty], place.of(gradient))
+    if directions is None:
         return None
-    lasting = traces @ right[:, clear] / squares[clear].sqrt()
-    hint = lasting.t() @ (place.of(gradient).t() @ spare @ right[:, clear]) / squares[clear].sqrt()
-    if float(torch.linalg.eigvalsh((hint + hint.t()) / 2)[0]) > 0:
-        return None
-    directions, spare = torch.linalg.qr(traces @ right[:, order]).Q, spare[:, :count]
-    length = (TUNING.minimum.probe * largest / count) ** 0.5
+    count = directions.size(1)
+    spare, length = spare[:, :count], (TUNING.minimum.probe * largest / count) ** 0.5
     probed = objective.look(theta + place.back(length * spare @ directions.t(), theta)).gradient() - gradient
-    rows = place.of(probed) / length
-    inside = spare.t() @ rows
-    bends = directions.t() @ inside.t()
-    aside = float(probed.double().norm() / length) ** 2 - float(inside.square().sum())
-    uneven = float((bends - bends.t()).square().sum() / bends.square().sum())
-    if max(aside / float(inside.square().sum()), uneven) > TUNING.minimum.factored**2:
-        return None
+    inside = place.of(probed).t() @ spare / length
+    bends, all_of_it = directions.t() @ inside, float(inside.square().sum())
+    aside = float(probed.double().norm() / length) ** 2 - all_of_it
+    uneven = float((bends - bends.t()).square().sum())
     values, mixing = torch.linalg.eigh((bends + bends.t()) / 2)
     fall = values[values < -TUNING.minimum.born * float(values.abs().max())]
-    if not fall.numel():
+    if max(aside, uneven) > TUNING.minimum.factored**2 * all_of_it or not fall.numel():
         return None
     sized = directions @ mixing[:, : fall.numel()] * (-fall).sqrt()
     step = place.back(spare[:, : fall.numel()] @ sized.t(), theta)
     return _sized(objective, local, step, float(fall.square().sum()), largest / float(-fall.sum()), fall.tolist())
+
+
+def _lasting(held: Tensor, spare: Tensor, used: Tensor, gradient: Tensor) -> Tensor | None:
+    """What was last to vanish of the dimensions to spare, one direction for each; ``None`` where it will not be born.
+
+    Args:
+        held: W, ``[dimensions, entries]``.
+        spare: The dimensions that are not in use.
+        used: Those that are.
+        gradient: Of W.
+    """
+    span = torch.linalg.qr(held.t() @ used).Q
+    traces = held.t() @ spare
+    traces = traces - span @ (span.t() @ traces)
+    squares, right = torch.linalg.eigh(traces.t() @ traces)
+    order = squares.argsort(descending=True)[: held.size(1) - used.size(1)]
+    clear = order[squares[order] > TUNING.minimum.trace**2 * float(squares[-1])]
+    clearly = traces @ right[:, clear] / squares[clear].sqrt()
+    bends = clearly.t() @ (gradient.t() @ spare @ right[:, clear]) / squares[clear].sqrt()
+    if not clear.numel() or float(torch.linalg.eigvalsh((bends + bends.t()) / 2)[0]) > 0:
+        return None
+    return torch.linalg.qr(traces @ right[:, order]).Q
 
 
 def _sized(
@@ -129,8 +139,3 @@ class _Dimensions:
             piece.copy_(rows[:, at : at + count].reshape(piece.shape))
             at += count
         return theta
-
-
-def _without(vectors: Tensor, others: Tensor) -> Tensor:
-    """Columns, less what lies in the span of others."""
-    return vectors - others @ (others.t() @ vectors)
