@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from unweave._core.tuning import TUNING
+from unweave.graph.index import among
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
+from unweave.request import ALL
 
-__all__ = ["confirmed", "confirming_passes", "saturated"]
+__all__ = ["beyond", "confirmed", "confirming_passes", "saturated"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""
@@ -76,6 +78,41 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
     details: dict[str, Any] = {"confirmed": False, **({"shortened_to": float(f"{length:.3g}")} if shortened else {})}
     details |= {} if believed else {"too_long": True}
     return problem.theta + length * x if shortened else theta, details, (warning,)
+
+
+def beyond(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ...]:
+    """Say so when the request lies beyond what influence on this model is known to reproduce.
+
+    Args:
+        problem: What the request poses.
+        raised: How many times the least damping the step had to be damped with.
+        left: What a rehearsed request left of the gradient of its local problem, as a share.
+    """
+    reasons = []
+    request, nodes, columns = problem.removal.request, problem.original.nodes, problem.original.width
+    trained = among(torch.tensor(list(request.features), dtype=torch.long, device=nodes.device), nodes).tolist()
+    changed = (columns if cols == ALL else len(cols) for cols in request.features.values())
+    rows = [count for count, counts in zip(changed, trained, strict=True) if counts]
+    pairs = problem.original.stored_edges / (2 if problem.removal.undirected else 1)
+    shares = {
+        "training nodes": 1 - problem.share,
+        "edges": len(request.edges) / max(pairs, 1),
+        "training nodes' features": sum(rows) / (columns * nodes.numel()),
+    }
+    what, share = max(shares.items(), key=lambda item: item[1])
+    if share > TUNING.step.large:
+        reasons.append(f"it takes {share:.0%} of the {what}")
+    if raised > TUNING.step.hard:
+        reasons.append(f"the step had to be damped {raised:.0f} times as much as usual")
+    if left > TUNING.damping.left:
+        reasons.append(f"a request that was rehearsed left {left:.0%} of the gradient of its local problem")
+    if not reasons:
+        return ()
+    return (
+        f"this request is beyond what an influence step reproduces on a model not trained to a minimum: "
+        f"{' and '.join(reasons)}. Part of the way to a retrained model is left; use method='retrain' where that "
+        "matters, train with forgettable=True, or bring the model to a minimum with unweave.polish",
+    )
 
 
 def _at(problem: Problem, x: Tensor) -> Point:

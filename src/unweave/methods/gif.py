@@ -4,23 +4,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
+from unweave.curvature.birth import PASSES, Born, born
+from unweave.curvature.local import LocalProblem
 from unweave.curvature.preparation import bend
 from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
-from unweave.graph.index import among
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import confirmed, confirming_passes, saturated
+from unweave.methods.confirm import beyond, confirmed, confirming_passes, saturated
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
 from unweave.objective.objective import Point
-from unweave.request import ALL
 
 __all__ = ["GIF"]
 
@@ -88,7 +87,7 @@ class GIF(InfluenceStep):
         Its gradient should not grow; along negative curvature it grows however short the step, so that alone is no
         reason to refuse.
         """
-        local, point = problem.local(_share(problem)), problem.remaining.at(problem.theta + step.x)
+        local, point = problem.local(problem.share), problem.remaining.at(problem.theta + step.x)
         change, small = local.resolved(point, step.v)
         if not keeps_promise(problem, step, point, change):
             return Verdict.POOR if change < 0 else Verdict.BAD
@@ -115,11 +114,11 @@ class GIF(InfluenceStep):
         _, step, theta, steps = min(found, key=lambda each: each[0])
         theta, shortened, doubts = confirmed(problem, theta, None)
         details = {"steps": steps, "evaluations": 1 + spent} | shortened
-        return step, theta, details, (*_regime(problem, step.damping / step.least), *doubts)
+        return step, theta, details, (*beyond(problem, step.damping / step.least), *doubts)
 
     def _corrected(self, problem: Problem, step: Step) -> tuple[Tensor, Tensor, int, int]:
         """Parameters after a step and its corrections, ∇Q there, the steps and the gradients spent."""
-        local = problem.local(_share(problem), step.damping)
+        local = problem.local(problem.share, step.damping)
         theta = problem.theta + step.x
         value, gradient = local.at(problem.remaining.at(theta))
         steps, spent = 1, 1
@@ -173,7 +172,7 @@ class GIF(InfluenceStep):
                 theta=theta,
                 point=outcome.point if theta is outcome.theta else None,
                 details=outcome.details | shortened,
-                warnings=(*_regime(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
+                warnings=(*beyond(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
             )
         worn = ready.worn(problem.original.stored_edges, problem.original.nodes.numel())
         if worn <= TUNING.minimum.worn:
@@ -196,6 +195,7 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
+                most += 0 if problem.remaining.task is None else PASSES + 2
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
             # On such a model, where that leads nowhere, the curvature is computed for the request.
             anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
@@ -210,6 +210,7 @@ class GIF(InfluenceStep):
         corrections = tried * (2 + 2 * max(self._corrections, first)) + confirming
         restart = recorded + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
         restart += 2 * max(self._most(problem, damped=False), first)
+        restart += 0 if problem.remaining.task is None else PASSES + 2
         further = OPERATOR + 2 * TUNING.spectrum.bend_products + max(corrections, restart)
         how = "one influence step and corrections, or at a minimum a restart with curvature computed for this request"
         return replace(known, how=how, most=known.most + further, settled=True)
@@ -246,6 +247,13 @@ class GIF(InfluenceStep):
         left = TUNING.step.cheap * self.prepared.whole - problem.meter.passes
         return max(TUNING.search.first, int(left // 2)), TUNING.step.dear
 
+    def _grown(self, problem: Problem, local: LocalProblem, start: Tensor) -> Born | None:
+        """Dimensions of an embedding that the request gave a use for; no gradient would tell of them."""
+        task = problem.remaining.task
+        if task is None or self._most(problem, damped=False) <= TUNING.step.small_steps:
+            return None
+        return born(problem.remaining, local, start, task.dimensions(problem.remaining.model))
+
     def _at_rest(self, problem: Problem) -> tuple[float, float]:
         """‖∇L‖ before the request, and where training ended, if that is known to be another."""
         now = float(problem.original_gradient.norm())
@@ -257,7 +265,7 @@ class GIF(InfluenceStep):
         """Find out whether training ended at a minimum, where nobody has said so."""
         if self.steps == 1 or not self._at_minimum(problem, space):
             outcome = super().proceed(problem, operator, v, space, details)
-            return replace(outcome, solved=problem.local(_share(problem)))
+            return replace(outcome, solved=problem.local(problem.share))
         passes = problem.meter.passes
         curvature = low_rank(operator, problem.theta)
         spent = problem.meter.passes - passes + 2 * space.products
@@ -273,7 +281,7 @@ class GIF(InfluenceStep):
 
         At a minimum, where no damping is given, they are steps on L'; elsewhere on Q + ½δ‖θ − θ0‖².
         """
-        local = problem.local(0.0) if damping is None else problem.local(_share(problem), damping)
+        local = problem.local(0.0) if damping is None else problem.local(problem.share, damping)
         start = problem.remaining_gradient - local.slope
         size = float(start.norm())
         if damping is None:
@@ -294,11 +302,15 @@ class GIF(InfluenceStep):
                 best[:] = [(value, theta, point)]
             return value, gradient
 
+        begin, value, gradient = problem.theta, problem.remaining_value, start
+        grown = self._grown(problem, local, start) if damping is None else None
+        if grown is not None and (there := evaluate(grown.theta))[0] < value:
+            begin, value, gradient = grown.theta, *there
         theta, found = minimise(
             evaluate,
-            problem.theta,
-            problem.remaining_value,
-            start,
+            begin,
+            value,
+            gradient,
             lambda g: curvature.solve(g, local.damping),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
@@ -306,7 +318,7 @@ class GIF(InfluenceStep):
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
             dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
         )
-        if not found.steps or not math.isfinite(found.value):
+        if not (found.steps or begin is not problem.theta) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         early = None if found.promised is None else _ended(found.promised)
         details = {
@@ -314,7 +326,8 @@ class GIF(InfluenceStep):
             "prepared": when,
             **({} if damping is None else {"damping": damping}),
             "steps": found.steps,
-            "evaluations": found.evaluations + 1,
+            "evaluations": found.evaluations + 1 + 2 * (begin is not problem.theta),
+            **({"born": len(grown.bends)} if grown is not None and begin is not problem.theta else {}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
             **({} if early is None else {"ended": early}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
@@ -344,47 +357,7 @@ def _ended(promised: float) -> str | None:
     return f"{spent}, where one more gradient promised {promised:.2%} of all that was gained; more steps come nearer"
 
 
-def _share(problem: Problem) -> float:
-    """n'/n, or that of their weights."""
-    return problem.remaining.mass / problem.original.mass
-
-
 def _pull(problem: Problem) -> Tensor:
     """−∇Q(θ0)."""
-    gone = 1 - _share(problem)
+    gone = 1 - problem.share
     return problem.forgotten_gradient - gone * problem.original_gradient if gone else problem.forgotten_gradient
-
-
-def _regime(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ...]:
-    """Say so when the request lies beyond what influence on this model is known to reproduce.
-
-    Args:
-        problem: What the request poses.
-        raised: How many times the least damping the step had to be damped with.
-        left: What a rehearsed request left of the gradient of its local problem, as a share.
-    """
-    reasons = []
-    request, nodes, columns = problem.removal.request, problem.original.nodes, problem.original.width
-    trained = among(torch.tensor(list(request.features), dtype=torch.long, device=nodes.device), nodes).tolist()
-    changed = (columns if cols == ALL else len(cols) for cols in request.features.values())
-    rows = [count for count, counts in zip(changed, trained, strict=True) if counts]
-    pairs = problem.original.stored_edges / (2 if problem.removal.undirected else 1)
-    shares = {
-        "training nodes": 1 - _share(problem),
-        "edges": len(request.edges) / max(pairs, 1),
-        "training nodes' features": sum(rows) / (columns * nodes.numel()),
-    }
-    what, share = max(shares.items(), key=lambda item: item[1])
-    if share > TUNING.step.large:
-        reasons.append(f"it takes {share:.0%} of the {what}")
-    if raised > TUNING.step.hard:
-        reasons.append(f"the step had to be damped {raised:.0f} times as much as usual")
-    if left > TUNING.damping.left:
-        reasons.append(f"a request that was rehearsed left {left:.0%} of the gradient of its local problem")
-    if not reasons:
-        return ()
-    return (
-        f"this request is beyond what an influence step reproduces on a model not trained to a minimum: "
-        f"{' and '.join(reasons)}. Part of the way to a retrained model is left; use method='retrain' where that "
-        "matters, train with forgettable=True, or bring the model to a minimum with unweave.polish",
-    )

@@ -146,6 +146,11 @@ class Problem:
             self.theta, self.remaining_losses, self.remaining.mu, kept * self.original_gradient, damping
         )
 
+    @property
+    def share(self) -> float:
+        """n'/n, the share of the training nodes that remain, or that of their weights."""
+        return self.remaining.mass / self.original.mass
+
     @cached_property
     def request_change(self) -> float:
         """Mean over the remaining nodes of KL(outputs on the old graph ‖ outputs on the remaining one), at θ0."""

@@ -1,15 +1,18 @@
 """A model of whole graphs: random features of every node, pooled, and one layer that is trained."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, global_add_pool, global_mean_pool
 
+from unweave._core.memo import remembered
+from unweave._core.sparse import eagerly
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
 from unweave.models.sign import SparseMeanConv
-from unweave.models.structure import entering
+from unweave.models.structure import bare, constant, entering, serves
 
 __all__ = ["PooledSIGN"]
 
@@ -84,10 +87,40 @@ class PooledSIGN(nn.Module):
         return self.last(self.pooled(x, edge_index, batch, edge_weight))  # type: ignore[no-any-return]
 
     def pooled(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """The hidden units of every graph, ``[graphs, hidden]``; nothing of them is trained."""
-        x = entering(x, unit=self.unit)
-        *nearer, h = (x @ weights for weights in self.weights)
-        for own in reversed(nearer):
-            h = self.step(h, edge_index, edge_weight) + own
-        pool = global_add_pool if self.pooling == "sum" else global_mean_pool
-        return pool(self.activation(h + self.bias), batch)  # type: ignore[no-any-return]
+        """The hidden units of every graph, ``[graphs, hidden]``; nothing of them is trained, so they are kept.
+
+        On the CPU alone, where they are most of what a pass takes.
+        """
+        given = (x, edge_index, batch, edge_weight, self.weights, self.bias)
+        fixed = all(value is None or constant(value) for value in given) and x.device.type == "cpu"
+        plain = bare(self.step) and self.step.aggr == "mean" and not self.step.combine_root
+        if not (fixed and plain and serves(self.step, x, edge_index, edge_weight)):
+            return _pooled(self.step, *given, self.activation, self.unit, self.pooling)
+        return _pooled_once(*given, self.activation, self.unit, self.pooling)
+
+
+def _pooled(
+    step: SparseMeanConv,
+    x: Tensor,
+    edge_index: Tensor,
+    batch: Tensor,
+    edge_weight: Tensor | None,
+    weights: Tensor,
+    bias: Tensor,
+    activation: Callable[[Tensor], Tensor],
+    unit: bool,
+    pooling: str,
+) -> Tensor:
+    x = entering(x, unit=unit)
+    *nearer, h = (x @ own for own in weights)
+    for own in reversed(nearer):
+        h = step(h, edge_index, edge_weight) + own
+    pool = global_add_pool if pooling == "sum" else global_mean_pool
+    return pool(activation(h + bias), batch)  # type: ignore[no-any-return]
+
+
+@remembered
+def _pooled_once(*given: Any) -> Tensor:
+    """The same with the layer as it is built, once for a graph and a model."""
+    with eagerly():
+        return _pooled(SparseMeanConv(), *given)

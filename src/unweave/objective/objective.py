@@ -137,6 +137,11 @@ class Objective:
         return labels
 
     @property
+    def task(self) -> Task | None:
+        """The graph, where it is that of a task."""
+        return self.data if isinstance(self.data, Task) else None
+
+    @property
     def stored_edges(self) -> int:
         """Stored edges of the graph."""
         return int(self.data.edge_index.size(1))

@@ -79,7 +79,7 @@ class Graphs(Task):
         _check_filled(self.edge_index, self.edge_type, self.node_type, self.train_mask)
         chosen = _chosen if self.x.requires_grad else _chosen_once  # what is differentiated by is not remembered
         offers: list[Offer] = [(key, (key,), self[key][whole.edges]) for key in CARRIED if self.get(key) is not None]
-        first: tuple[Tensor, ...] = (chosen(self.x, whole.nodes), whole.ends)
+        first: tuple[Tensor, ...] = (chosen(whole.nodes, self.x), whole.ends)
         if takes(model, "batch"):
             offers.append(("several graphs", ("batch",), whole.batch))
         elif any(takes(model, key) for key in CARRIED):  # the third argument is not one for the batch
@@ -336,8 +336,8 @@ def _rows(graph: Tensor, node_type: Tensor) -> tuple[Tensor, Tensor]:
     return order.cpu(), start.cpu()
 
 
-def _chosen(x: Tensor, nodes: Tensor) -> Tensor:
-    """The features of some nodes."""
+def _chosen(nodes: Tensor, x: Tensor) -> Tensor:
+    """The features of some nodes; remembered with these, which every data set has its own of, while two may share x."""
     return x.index_select(0, nodes)
 
 

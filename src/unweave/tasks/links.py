@@ -1,7 +1,7 @@
 """Predict links: which pairs of nodes belong together. Recommendations are links between users and items."""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -123,17 +123,26 @@ class Links(Task):
         known = getattr(model, "num_nodes", None)  # LightGCN's, ours and PyG's
         if isinstance(known, int) and known != self.spec["rows"]:
             raise ModelError(f"the model has embeddings of {known} nodes, the graph has {self.spec['rows']}")
-        if callable(getattr(model, "get_embedding", None)):
-            return model.get_embedding(at.messages, **more)  # type: ignore[no-any-return, operator]
-        encode = getattr(model, "encode", None)
-        if callable(encode) and "rows" in inspect.signature(encode).parameters:
-            return encode(rows, at.messages, **more)  # type: ignore[no-any-return]
-        x = _rows(at.real, self.x)
-        z = (encode if callable(encode) else model)(x, at.messages, **more)
+        z = _embedded(model, rows, lambda: _rows(at.real, self.x), at.messages, **more)
         if not isinstance(z, Tensor) or z.dim() != 2 or z.size(0) != at.real.numel():
             got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
             raise ModelError(f"the model must give one embedding for each of {at.real.numel()} nodes, got {got}")
         return z
+
+    def dimensions(self, model: nn.Module) -> Mapping[str, int]:
+        """Axes as long as an embedding: the columns of a table, the outputs of a layer. One node, alone, tells that."""
+        real, none = self.layout.real[:1], self.layout.messages[:, :0]
+        try:
+            with torch.no_grad():
+                width = _embedded(model.eval(), self.table_row[real], lambda: self.x[real], none).size(-1)
+        except (RuntimeError, ValueError, IndexError):  # a model of somebody's that cannot do without edges
+            return {}
+        tables, found = self.tables(model), dict[str, int]()
+        for name, value in model.named_parameters():
+            axes = [axis for axis, size in enumerate(value.shape) if size == width]
+            if axes and value.dim() <= 2 and value.requires_grad:
+                found[name] = axes[-1 if name in tables else 0]
+        return found
 
     def true_tails(self) -> Tensor:
         """The position of each example's own tail, −1 where it is gone."""
@@ -308,6 +317,16 @@ class Links(Task):
     def names(self) -> Sequence[str]:
         """Those of the nodes, then the examples."""
         return (*self.spec["types"], "example")
+
+
+def _embedded(model: nn.Module, rows: Tensor, x: Callable[[], Tensor], messages: Tensor, **more: Tensor) -> Tensor:
+    """Embeddings as a model gives them: of all rows of its table, of some, or of features."""
+    if callable(getattr(model, "get_embedding", None)):
+        return model.get_embedding(messages, **more)  # type: ignore[no-any-return, operator]
+    encode = getattr(model, "encode", None)
+    if callable(encode) and "rows" in inspect.signature(encode).parameters:
+        return encode(rows, messages, **more)  # type: ignore[no-any-return]
+    return (encode if callable(encode) else model)(x(), messages, **more)  # type: ignore[no-any-return]
 
 
 def _scored(model: nn.Module, z: Tensor, at: Layout) -> Tensor:

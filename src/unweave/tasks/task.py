@@ -68,6 +68,10 @@ class Task(Data):  # type: ignore[misc]
         }
         return {name: fitting for name, fitting in known.items() if fitting}
 
+    def dimensions(self, model: nn.Module) -> Mapping[str, int]:
+        """Axes of parameters that may count the dimensions of what examples are scored by, by name of the parameter."""
+        return {}
+
     def groups(self) -> Sequence[Tensor]:
         """Nodes that a table may have the rows of: those of each type."""
         return [(self.node_type == number).nonzero().flatten() for number, name in enumerate(self.names) if name]

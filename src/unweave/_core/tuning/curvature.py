@@ -45,6 +45,29 @@ class Minimum:
     saddle: float = -0.01
     """Smallest Hessian eigenvalue, as a share of the largest, below which a stationary point is a saddle."""
 
+    empty: float = 0.01
+    """Size of a dimension of an embedding, as a share of the largest, below which weight decay has set it to zero
+    (:mod:`unweave.curvature.birth`): 0.0005 and less on three trained models of pairs, where those in use had 0.1 and
+    more."""
+
+    trace: float = 1e-3
+    """Share of the largest trace of such dimensions above which others tell of their curvature too. Of 28 requests to
+    four models of pairs the sign of what traces tell was that of what a probe finds in all."""
+
+    probe: float = 1e-3
+    """Size of the probe into such dimensions, all together, as a share of the largest, squared. With 1e-2, 1e-3 and
+    1e-4 its curvature was off by 5e-5, 4e-5 and 1e-4 of its size (``demo:links``, against products)."""
+
+    factored: float = 0.1
+    """How far that curvature may be from symmetric, and from all that the gradient has of it, as shares of it. Where
+    pairs are scored by dot products both are rounding."""
+
+    born: float = 1e-3
+    """How far below zero an eigenvalue must be, as a share of the largest, for a dimension to be born."""
+
+    tried: float = 0.01
+    """Size of the trial that tells how large it becomes, as a share of the largest there is, squared."""
+
     worn: float = 0.2
     """Share of the edges or training nodes that may go before the curvature is computed anew. Over a thousand requests
     that took a fifth of the edges, four gradients with the old curvature gained 91.5 % of what thirty do, with a new

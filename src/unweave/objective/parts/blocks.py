@@ -41,6 +41,7 @@ from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
 from unweave.objective.parts.sharing import Shares, drawing, kept_halo, reduced
 from unweave.request import Request
+from unweave.tasks.task import Task
 
 __all__ = ["BlockPoint", "Blocks"]
 
@@ -142,6 +143,11 @@ class Blocks(InBlocks):
         """Labels of all nodes."""
         labels: Tensor = self.view.base.y
         return labels
+
+    @property
+    def task(self) -> Task | None:
+        """The graph that this was made of, where it is that of a task."""
+        return self.view.base if isinstance(self.view.base, Task) else None
 
     @property
     def stored_edges(self) -> int:
