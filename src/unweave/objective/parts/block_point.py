@@ -178,8 +178,9 @@ class BlockPoint(Point):
 
     def _rows(self, part: Objective, block: Tensor, outputs: Tensor) -> Tensor:
         """Outputs of the training nodes, or of all nodes of the block where others are among them."""
-        whole = self.objective.shares.whole
-        return outputs[: block.numel()].clone() if whole else outputs.index_select(0, part.nodes)
+        if not self.objective.shares.whole:
+            return outputs.index_select(0, part.nodes)
+        return outputs if outputs.size(0) == block.numel() else outputs[: block.numel()].clone()
 
     def _looks(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         none = self.theta[:0]
