@@ -96,9 +96,8 @@ class Blocks(Objective):
         self.model, self.loss, self.decay, self.forward, self.meter = model, loss, decay, forward, meter
         self.locality, self.view, self.memory_mib = locality, view, memory_mib
         self._limit = check_memory(memory_mib)
-        everyone = torch.arange(view.size, device=meter.device)
-        trained = view.in_training(everyone)
-        self.nodes, self._others = everyone[trained], self._untrained(everyone[~trained])
+        trained = view.labels.train_mask
+        self.nodes, self._others = trained.nonzero().flatten(), self._untrained(~trained).nonzero().flatten()
         self._targets = view.base.y[self.nodes]
         self.mass = loss.mass(self._targets)
         self.mu = decay * self.mass
@@ -117,7 +116,7 @@ class Blocks(Objective):
         """What else there is to do once all of the above is known."""
 
     def _untrained(self, others: Tensor) -> Tensor:
-        """Those of the nodes that are not trained on whose outputs are asked for."""
+        """Of the mask of nodes that are not trained on, those whose outputs are asked for."""
         return others
 
     @property
