@@ -46,11 +46,12 @@ LOOKED, TAKEN = 80, 56
 NODE = {"normalised": 40, "mean": 16}
 """Bytes of a node that an index and what messages are divided by take: numbers of 8 bytes each."""
 
-LISTED = 26
-"""Bytes of a node while training nodes and others are listed: ids twice, labels, masks."""
+LISTED = 18
+"""Bytes of a node for labels, masks, and masks of what is left; twice, as there is a graph before and one after."""
 
-OUTPUTS = 4
-"""Outputs of all nodes that are compared at a time, at most; only pages that have nodes of a mask take memory."""
+OUTPUTS = 3
+"""Outputs of all nodes that are there at a time: before, after, and of the answer; only pages that have nodes of a mask
+take memory."""
 
 PRODUCT = 4
 """Passes of a product with the curvature in blocks: two for the point that it is taken at, two for itself."""

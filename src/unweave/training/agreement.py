@@ -121,10 +121,16 @@ def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs:
     )
     classes = objective.loss.classes
     with torch.no_grad():
-        found = objective.outputs(theta), other.outputs(flatten(other.model))
-        changed = remaining.outputs(new), remaining.outputs(theta)
+        found = _seen(objective, theta), _seen(other, flatten(other.model))
+        changed = _seen(remaining, new), _seen(remaining, theta)
     deletion = _distance(*changed, classes=classes)
     return Agreement(_distance(*found, classes=classes), deletion) if deletion > 0 else None
+
+
+def _seen(objective: Objective, theta: Tensor) -> Tensor:
+    """Outputs of the nodes that any are computed for."""
+    outputs = objective.outputs(theta)
+    return outputs if objective.seen is None else outputs[objective.seen]
 
 
 def _distance(one: Tensor, other: Tensor, *, classes: bool) -> float:

@@ -100,8 +100,8 @@ class Blocks(InBlocks):
             self.nodes, self._others, self.seen = like.nodes, like._others, like.seen
             self._targets, self.mass = like._targets, like.mass
         else:
-            trained = view.base.train_mask.index_fill(0, view.unlabelled, False)
-            self.nodes, self._others = trained.nonzero().flatten(), self._untrained((~trained).nonzero().flatten())
+            trained = view.labels.train_mask
+            self.nodes, self._others = trained.nonzero().flatten(), self._untrained(~trained).nonzero().flatten()
             self._targets = view.base.y[self.nodes]
             self.mass = loss.mass(self._targets)
         self.mu = decay * self.mass
@@ -120,7 +120,7 @@ class Blocks(InBlocks):
         """What else there is to do once all of the above is known."""
 
     def _untrained(self, others: Tensor) -> Tensor:
-        """Those of the nodes that are not trained on whose outputs are asked for."""
+        """Of the mask of nodes that are not trained on, those whose outputs are asked for."""
         return others
 
     @property

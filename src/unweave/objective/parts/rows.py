@@ -91,8 +91,11 @@ class Rows(Blocks):
     def _untrained(self, others: Tensor) -> Tensor:
         """Those in a mask."""
         labels = self.view.labels
-        self.seen = torch.stack([labels[name] for name in MASKS if labels.get(name) is not None]).any(dim=0)
-        return others[self.seen[others]]
+        self.seen = torch.zeros_like(others)
+        for name in MASKS:
+            if labels.get(name) is not None:
+                self.seen |= labels[name]
+        return others & self.seen
 
     def _gathered(self) -> Tensor | None:
         """The rows of this rank's training nodes, where half the budget holds them."""
