@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
 import torch
@@ -183,7 +183,7 @@ class Scores:
 
     def _without(self, columns: list[Scored], order: Order) -> list[Scored]:
         """Columns with the effect of being without them, two evaluations each, in place of the slope."""
-        known = [(one, self.group(one)) for one in columns]
+        known = [(one, self._together(self.request(one), closely=False)) for one in columns]
         found = [replace(one, effect=effect, possible=self._possible(effect)) for one, effect in known]
         if order == "size":
             return sorted(found, key=lambda one: -abs(one.effect))
@@ -214,11 +214,16 @@ class Scores:
         Args:
             items: A request, or items as :meth:`top` gives them.
         """
-        asked = items if isinstance(items, Request) else self.request(items)
-        removal = remove(self.subject.data, asked)
-        check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
-        outputs = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels)
+        return self._together(items if isinstance(items, Request) else self.request(items), closely=True)
+
+    def _together(self, asked: Request, *, closely: bool) -> float:
+        """The effect of a request; closely, by looking at how each node that is moved far moves without it."""
+        subject = self.subject
+        removal = remove(subject.data, asked)
+        check_classes(subject.data, removal.data, subject.objective.loss, allowed=True)
+        pushes = partial(subject.pushes_on, removal.data) if closely else None
+        outputs = subject.outputs(removal.data)
+        return subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels, pushes)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""

@@ -7,9 +7,9 @@ For removal i, with G_i the graph without it,
 The first part is what happens at once, as messages stop flowing; the second what training without it does. J and r are
 the Jacobian of the output of training node u and the slope of its loss; J' and r'' those on G_i, r'' at the output that
 u has once the model has moved (:mod:`unweave.inspection.leverage`), and zero where u is no longer trained on. s_u is
-the same as s with the curvature of all but u: J s_u = J s + K W J s. Of J only J s is wanted, a derivative along one
-direction: outputs are compared at θ ± h s, on G and on G_i, and nothing of the size of θ is made for any removal. Only
-nodes whose output changes count.
+the same as s with the curvature of all but u: J s_u = J s + J H⁻¹ Jᵀ T J s. Of J only J s is wanted, a derivative along
+one direction: outputs are compared at θ ± h s, on G and on G_i, and nothing of the size of θ is made for any removal.
+Only nodes whose output changes count. Of the few that are moved far J' is looked at along some more directions.
 
 Where training did not end at a minimum, the slope there goes with the training nodes as in ``gif``.
 """
@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave._core.memory import MIB
-from unweave.inspection.leverage import bends, settled
+from unweave.inspection.leverage import Leverage, settled
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals
 from unweave.objective.losses import Loss, with_slope
@@ -53,16 +53,29 @@ class Engine(Protocol):
         """Removal, node and outputs at each parameters, of all that may change; and what each removal does besides."""
         ...
 
+    def at(self, removals: Removals, keys: Tensor) -> Sequence[Tensor]:
+        """Outputs at each parameters, of some of what may change: sorted keys, removal · nodes + node."""
+        ...
+
 
 class _Trained(NamedTuple):
-    """What is known of the training nodes: z, r, J s, K W J s, K and its trace."""
+    """What is known of the training nodes: r, J s, T J s, J H⁻¹ Jᵀ T J s, and how far a slope moves them."""
 
-    outputs: Tensor
     slope: Tensor
     along: Tensor
+    bent: Tensor
     freed: Tensor
-    blocks: Tensor
     reach: Tensor
+
+
+class _Far(NamedTuple):
+    """Training nodes of removals that are moved far: which removal, which node, z', J' s, and what was counted."""
+
+    which: Tensor
+    nodes: Tensor
+    after: Tensor
+    along: Tensor
+    counted: Tensor
 
 
 class Scorer:
@@ -74,7 +87,8 @@ class Scorer:
         quantity: q.
         whole: The outputs of all nodes, at θ + h s and at θ − h s.
         engine: Makes what finds the outputs after removals, when these are asked for.
-        leverage: Finds K of every training node, when scores are asked for.
+        leverage: Finds how training nodes move, when scores are asked for; ``None`` where that is not to be known.
+        pushes: J' x of some nodes of removals, given by sorted keys, ``[keys, samples, outputs]``.
         h: The length along s at which outputs are compared.
         along: Weight decay along s: the derivative of ½ Σ_k w_k θ_k² along it.
         slope: ⟨s, ∇L(θ)⟩, zero where training ended at a minimum.
@@ -90,7 +104,8 @@ class Scorer:
         quantity: Quantity,
         whole: Sequence[Tensor],
         engine: Callable[[], Engine],
-        leverage: Callable[[], Tensor],
+        leverage: Callable[[], Leverage | None],
+        pushes: Callable[[Removals, Tensor], Tensor],
         *,
         h: float,
         along: float,
@@ -100,7 +115,7 @@ class Scorer:
         meter: Meter,
     ) -> None:
         self._data, self._loss, self._quantity, self._whole, self._make = data, loss, quantity, whole, engine
-        self._leverage = leverage
+        self._leverage, self._pushes = leverage, pushes
         self._h, self._along, self._slope, self._mass = h, along, slope, mass
         self._most, self._meter = memory_mib * MIB / 8, meter
         self._size = int(data.num_nodes)
@@ -128,12 +143,15 @@ class Scorer:
     @cached_property
     def _trained(self) -> "_Trained":
         """What is known of the training nodes."""
-        mask, loss = self._data.train_mask, self._loss
+        mask, loss, known = self._data.train_mask, self._loss, self._leverage()
         outputs, along = self._middle([z[mask] for z in self._whole])
-        labels, blocks = self._data.y[mask], self._leverage()
-        slope = _flat(with_slope(loss, outputs, labels)[1])
-        freed = (blocks @ (bends(loss, outputs, labels) @ along[:, :, None]))[:, :, 0]
-        return _Trained(outputs, slope, along, freed, blocks, blocks.diagonal(dim1=1, dim2=2).sum(dim=1))
+        slope = _flat(with_slope(loss, outputs, self._data.y[mask])[1])
+        if known is None:
+            none = torch.zeros_like(along)
+            return _Trained(slope, along, none, none, none[:, 0])
+        bent, spread = _times(known.inner, along), known.spread
+        reach = (spread + spread @ known.inner @ spread).diagonal(dim1=1, dim2=2).sum(dim=1)
+        return _Trained(slope, along, bent, _times(spread, bent), reach)
 
     @cached_property
     def pulls(self) -> Tensor:
@@ -143,18 +161,30 @@ class Scorer:
         found[self._data.train_mask] = ((known.along + known.freed) * known.slope).sum(dim=1)
         return found
 
-    def _pulled(self, outputs: Sequence[Tensor], nodes: Tensor) -> Tensor:
-        """⟨s_u, J'ᵀr''⟩ of some training nodes, from their outputs without something."""
+    def _pulled(self, outputs: Sequence[Tensor], nodes: Tensor) -> tuple[Tensor, Tensor, _Far]:
+        """⟨s_u, J'ᵀr''⟩ of some training nodes, from their outputs without something, as if all were moved little.
+
+        Also where some are moved far, and what is known of these.
+        """
         known, place = self._trained, self._place[nodes]
         after, along = self._middle(outputs)
-        labels, slope = self._data.y[nodes], known.slope[place]
-        new = _flat(with_slope(self._loss, after, labels)[1])
-        found = (along * new + known.freed[place] * slope).sum(dim=1)  # to first order K is of no account
+        slope = known.slope[place]
+        new = _flat(with_slope(self._loss, after, self._data.y[nodes])[1])
+        found = (along * new + known.freed[place] * slope).sum(dim=1)
         far = (known.reach[place] * (new - slope).norm(dim=1) > NEAR).nonzero().flatten()
-        there = place[far]
-        last = settled(self._loss, after[far], labels[far], known.outputs[there], slope[far], known.blocks[there])
-        found[far] = ((along[far] + known.freed[there]) * last).sum(dim=1)
-        return found
+        return found, far, _Far(far, nodes[far], after[far], along[far], found[far])
+
+    def _settled(self, far: _Far, pushed: Tensor | None = None) -> Tensor:
+        """⟨s_u, J'ᵀr''⟩ of nodes that are moved far; with J' as J was where it is not looked at."""
+        known, more, place = self._trained, self._leverage(), self._place[far.nodes]
+        assert more is not None
+        before, inner, slope = more.pushed[place], more.inner[place], known.slope[place]
+        pushed = before if pushed is None else pushed
+        cross = pushed.mT @ before
+        pull = _times(cross, slope + _times(inner, _times(more.spread[place], slope)))
+        blocks = pushed.mT @ pushed + cross @ inner @ cross.mT
+        last = settled(self._loss, far.after, self._data.y[far.nodes], pull, blocks)
+        return ((far.along + _times(cross, known.bent[place])) * last).sum(dim=1)
 
     def _parts(self, outputs: Sequence[Tensor], nodes: Tensor) -> Tensor:
         """What some nodes add to the quantity; of a function of the user's, by its slope in their outputs."""
@@ -204,12 +234,29 @@ class Scorer:
             found.index_add_(0, own[0], gone)
         if not removals.edges.numel() and not removals.blank.numel():
             return found
+        far = []
         for first, chunk in removals.chunks(self._engine.sizes(removals), self._most):
-            found[first : first + chunk.count] += self._felt(chunk)
+            felt, moved = self._felt(chunk)
+            found[first : first + chunk.count] += felt
+            far.append(moved._replace(which=moved.which + first))
+        return self._corrected(found, removals, _Far(*(torch.cat(parts) for parts in zip(*far, strict=True))))
+
+    def _corrected(self, found: Tensor, removals: Removals, far: _Far) -> Tensor:
+        """Scores with what nodes that are moved far do in place of what was counted; so many at a time."""
+        known = self._leverage()
+        if known is None or not far.which.numel():
+            return found
+        most = max(1, int(self._most / known.pushed[0].numel() / 4))
+        for some in torch.arange(far.which.numel(), device=found.device).split(most):
+            part = _Far(*(each[some] for each in far))
+            chosen, number = torch.unique(part.which, return_inverse=True)
+            with torch.no_grad():
+                pushed = self._pushes(removals.some(chosen), number * self._size + part.nodes)
+                found.index_add_(0, part.which, part.counted - self._settled(part, pushed))
         return found
 
-    def _felt(self, removals: Removals) -> Tensor:
-        """What removals do by the outputs that they change, of nodes that stay."""
+    def _felt(self, removals: Removals) -> tuple[Tensor, _Far]:
+        """What removals do by the outputs that they change, of nodes that stay; and which of these are moved far."""
         with torch.no_grad():
             which, nodes, outputs, found = self._engine.changed(removals)
             self._meter.passes += len(outputs) * nodes.numel() / self._size
@@ -218,13 +265,21 @@ class Scorer:
                 ~torch.isin(keys, some[0] * self._size + some[1]) for some in (removals.nodes, removals.labels)
             )
             trained = trained & self._data.train_mask[nodes]
-            pull = self._pulled([z[trained] for z in outputs], nodes[trained])
+            pull, _, far = self._pulled([z[trained] for z in outputs], nodes[trained])
+            far = far._replace(which=which[trained][far.which])
             found.index_add_(0, which[trained], self.pulls[nodes[trained]] - pull)
             there = nodes[stays]
             change = self._parts([z[stays] for z in outputs], there) - self._before[there]
-            return found.index_add_(0, which[stays], change)
+            return found.index_add_(0, which[stays], change), far
 
-    def together(self, outputs: Sequence[Tensor], left: Data, gone: Tensor, unlabelled: Tensor) -> float:
+    def together(
+        self,
+        outputs: Sequence[Tensor],
+        left: Data,
+        gone: Tensor,
+        unlabelled: Tensor,
+        pushes: Callable[[Tensor], Tensor] | None = None,
+    ) -> float:
         """The effect of a whole request, from the outputs on the graph that it leaves.
 
         Args:
@@ -232,17 +287,25 @@ class Scorer:
             left: The remaining graph.
             gone: Deleted nodes.
             unlabelled: Nodes whose label is no longer used.
+            pushes: J' x of some nodes; J is taken for J' where it is not given.
         """
         every = torch.arange(self._size, device=self._place.device)
         lost = unlabelled[self._data.train_mask[unlabelled]]
         mass = float(self._masses_of[lost].sum())
         stays = every[left.train_mask]
-        pull = self._pulled([z[stays] for z in outputs], stays)
+        pull, far, moved = self._pulled([z[stays] for z in outputs], stays)
+        if far.numel():
+            pull[far] = self._settled(moved, None if pushes is None else pushes(moved.nodes))
         found = float(self.pulls.sum() - pull.sum()) + mass * self._along - mass / self._mass * self._slope
         kept = torch.ones(self._size, dtype=torch.bool, device=every.device)
         kept[gone] = False
         here = every[kept]
         return found + float((self._parts([z[here] for z in outputs], here) - self._before[here]).sum())
+
+
+def _times(blocks: Tensor, rows: Tensor) -> Tensor:
+    """A block times a vector, of every row."""
+    return (blocks @ rows[:, :, None])[:, :, 0]
 
 
 def _flat(outputs: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What is inspected: a trained model on its graph, checked, with the direction that one quantity gives."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.memory import MIB
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
 from unweave.graph.removal import remove
 from unweave.inspection.copies import Copies
 from unweave.inspection.direction import Direction
-from unweave.inspection.forms import form_of
-from unweave.inspection.leverage import find_leverage
+from unweave.inspection.forms import Form, form_of
+from unweave.inspection.leverage import Leverage, find_leverage
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals, edges_apart, node_removals
 from unweave.inspection.ripples import Ripples
@@ -25,10 +26,13 @@ from unweave.inspection.scoring import Engine, Scorer
 from unweave.models.reach import Reach
 from unweave.objective.checks import rounding
 from unweave.objective.objective import Objective, call
-from unweave.objective.parameters import duplicate, load_flat
+from unweave.objective.parameters import duplicate, load_flat, trained
 from unweave.request import Request
 
 __all__ = ["Subject"]
+
+BESIDE = 8
+"""Models whose outputs on another graph are kept side by side."""
 
 TRIED = 3
 """Removals of each kind that copies of neighbourhoods are checked by, on the whole graph."""
@@ -87,14 +91,14 @@ class Subject:
     @cached_property
     def _beside(self) -> list[nn.Module]:
         """The model at θ + h s and at θ − h s."""
-        found = []
-        for sign in (1, -1):
-            model = duplicate(self.objective.model).eval()
-            model = model.double() if self._exact else model
-            theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
-            load_flat(model, theta + sign * self.h * s)
-            found.append(model)
-        return found
+        theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
+        return [self._model_at(theta + sign * self.h * s) for sign in (1, -1)]
+
+    def _model_at(self, theta: Tensor) -> nn.Module:
+        model = duplicate(self.objective.model).eval()
+        model = model.double() if self._exact else model
+        load_flat(model, theta)
+        return model
 
     def outputs(self, data: Data) -> list[Tensor]:
         """The outputs on some graph at θ + h s and at θ − h s."""
@@ -119,6 +123,7 @@ class Subject:
             self.outputs(self.data),
             lambda: self.engine,
             lambda: self.leverage,
+            self.pushes,
             h=self.h,
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
@@ -130,36 +135,74 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        return self.objective.nodes.numel() * self.width**2 * 8 / MIB
+        each = self.width * (TUNING.inspection.samples + 2 * self.width)
+        return (self.objective.nodes.numel() * each * 8 + TUNING.inspection.samples * self.theta.nbytes) / MIB
 
     @cached_property
-    def leverage(self) -> Tensor:
-        """How freely every training node moves its own output; as if not at all where that takes too much memory."""
+    def leverage(self) -> Leverage | None:
+        """How freely every training node moves its own output; nothing where that takes too much memory."""
         if self.leverage_mib > self.memory_mib:
-            none = torch.zeros(1, 1, 1, dtype=torch.float64, device=self.theta.device)
-            return none.expand(self.objective.nodes.numel(), self.width, self.width)
+            return None
         with torch.enable_grad():
             return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
 
+    def pushes(self, removals: Removals, keys: Tensor) -> Tensor:
+        """J' x of some nodes of removals, given by sorted keys, by all x of the leverage, ``[keys, samples, outputs]``.
+
+        A difference of outputs at θ and beside it; as many directions at once as memory allows for all nodes.
+        """
+        size = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
+        widest = max([self.width, *(value.size(0) for value in trained(self.objective.model).values())])
+        return self._differences(lambda models: self._engine_at(models).at(removals, keys), int(size / widest))
+
+    def pushes_on(self, data: Data, nodes: Tensor) -> Tensor:
+        """J' x of some nodes on another graph, for all x of the leverage, ``[nodes, samples, outputs]``."""
+        forward = self.objective.forward
+        return self._differences(lambda models: [forward(model, data)[nodes] for model in models], BESIDE)
+
+    def _differences(self, outputs: Callable[[list[nn.Module]], Sequence[Tensor]], most: int) -> Tensor:
+        """Derivatives of some outputs along the directions of the leverage, so many at once."""
+        assert self.leverage is not None
+        theta, found = self.theta.to(self.data.x.dtype), []
+        for some in self.leverage.directions.to(theta).split(max(1, most)):
+            lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
+            models = [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))]
+            with torch.no_grad():
+                here, *beside = (z.double().flatten(1) if z.dim() > 1 else z[:, None].double() for z in outputs(models))
+            self.objective.meter.passes += len(models)
+            found += [(z - here) / length for z, length in zip(beside, lengths.tolist(), strict=True)]
+        return torch.stack(found, dim=1)
+
     @cached_property
     def engine(self) -> Engine:
-        """What finds the outputs that removals change."""
-        data, forward = self.data, self.objective.forward
+        """What finds the outputs that removals change, at θ + h s and at θ − h s."""
         self.objective.meter.passes += 2
-        if forward is call and self._exact:
-            weights = [{name: p.detach() for name, p in model.named_parameters()} for model in self._beside]
-            form = form_of(self._beside[0], data, weights)
-            if form is not None:
-                return Ripples(data, form, self.scorer.slopes())
+        form = self._form(self._beside)
+        if form is not None:
+            return Ripples(self.data, form, self.scorer.slopes())
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
                 "and edges cannot be scored side by side; say it, hops=2, or ask for labels and groups, which need not "
                 "know"
             )
-        found = Copies(data, self.reach, [_caller(forward, model) for model in self._beside])
+        found = self._copies(self._beside)
         self._try(found)
         return found
+
+    def _engine_at(self, models: list[nn.Module]) -> Engine:
+        """What finds them at other parameters."""
+        form = self._form(models)
+        return self._copies(models) if form is None else Ripples(self.data, form)
+
+    def _form(self, models: list[nn.Module]) -> Form | None:
+        if self.objective.forward is not call or not self._exact:
+            return None
+        weights = [{name: p.detach() for name, p in model.named_parameters()} for model in models]
+        return form_of(models[0], self.data, weights)
+
+    def _copies(self, models: list[nn.Module]) -> Copies:
+        return Copies(self.data, self.reach, [_caller(self.objective.forward, model) for model in models])
 
     def _try(self, engine: Engine) -> None:
         """Copies of neighbourhoods give what the whole graph gives, or the model is not what its layers tell."""
