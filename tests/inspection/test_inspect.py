@@ -25,6 +25,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
     monkeypatch.setattr(leverage, "EXACT", 1e-10)
     monkeypatch.setattr(scoring, "NEAR", 0.0)
+    monkeypatch.setattr(scoring, "CLOSE", -1.0)
     monkeypatch.setattr(ripples, "QUIET", -1.0)
 
 
@@ -63,6 +64,7 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
         after, moved = there.outputs(theta), torch.func.jacrev(there.outputs)(theta)
         effect = validation(model, left.data, data, left.nodes) - validation(model, data, data, left.nodes)
         effect += float(s @ ((here.mu - there.mu) * theta))
+        pull = torch.zeros_like(theta)
         for u in nodes:
             effect += float(jacobian[u] @ (s + more[u]) @ r[u])
             if left.data.train_mask[u]:
@@ -70,7 +72,11 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
                 felt = moved[u] @ without[u]
                 free, start = felt @ moved[u].T, after[u] + felt @ jacobian[u].T @ r[u]
                 last = torch.from_numpy(root(equation, after[u].numpy(), (start, free, one), tol=1e-12).x)
-                effect -= float(moved[u] @ (s + more[u]) @ (torch.softmax(last, dim=-1) - one))
+                last = torch.softmax(last, dim=-1) - one
+                effect -= float(moved[u] @ (s + more[u]) @ last)
+                pull += jacobian[u].T @ r[u] - moved[u].T @ last
+        for v in left.nodes[data.val_mask[left.nodes]].tolist():  # its own part in the quantity is not counted
+            effect -= float(r[v] @ jacobian[v] @ torch.linalg.solve(whole, pull)) / int(data.val_mask.sum())
         found.append(effect)
     return found
 

@@ -35,6 +35,10 @@ __all__ = ["Engine", "Scorer"]
 NEAR = 0.02
 """How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
 
+CLOSE = 1.0
+"""How far it must be for J' to be looked at. Of 200 edges of Cora (GCN) one in forty pairs of edge and training node is
+moved as far; with J' of these the Spearman correlation is 0.992, of all 0.992, of none 0.968."""
+
 
 class Engine(Protocol):
     """Finds the outputs that removals change.
@@ -69,7 +73,7 @@ class _Trained(NamedTuple):
 
 
 class _Far(NamedTuple):
-    """Training nodes of removals that are moved far: which removal, which node, z', J' s, and what was counted."""
+    """Training nodes of removals to look at closely: which removal, which node, z', J' s, and what was counted."""
 
     which: Tensor
     nodes: Tensor
@@ -89,6 +93,7 @@ class Scorer:
         engine: Makes what finds the outputs after removals, when these are asked for.
         leverage: Finds how training nodes move, when scores are asked for; ``None`` where that is not to be known.
         pushes: J' x of some nodes of removals, given by sorted keys, ``[keys, samples, outputs]``.
+        pushed: J x of some nodes on the graph as it is.
         h: The length along s at which outputs are compared.
         along: Weight decay along s: the derivative of ½ Σ_k w_k θ_k² along it.
         slope: ⟨s, ∇L(θ)⟩, zero where training ended at a minimum.
@@ -106,6 +111,7 @@ class Scorer:
         engine: Callable[[], Engine],
         leverage: Callable[[], Leverage | None],
         pushes: Callable[[Removals, Tensor], Tensor],
+        pushed: Callable[[Tensor], Tensor],
         *,
         h: float,
         along: float,
@@ -115,7 +121,7 @@ class Scorer:
         meter: Meter,
     ) -> None:
         self._data, self._loss, self._quantity, self._whole, self._make = data, loss, quantity, whole, engine
-        self._leverage, self._pushes = leverage, pushes
+        self._leverage, self._pushes, self._pushed = leverage, pushes, pushed
         self._h, self._along, self._slope, self._mass = h, along, slope, mass
         self._most, self._meter = memory_mib * MIB / 8, meter
         self._size = int(data.num_nodes)
@@ -161,30 +167,38 @@ class Scorer:
         found[self._data.train_mask] = ((known.along + known.freed) * known.slope).sum(dim=1)
         return found
 
-    def _pulled(self, outputs: Sequence[Tensor], nodes: Tensor) -> tuple[Tensor, Tensor, _Far]:
-        """⟨s_u, J'ᵀr''⟩ of some training nodes, from their outputs without something, as if all were moved little.
+    def _pulled(self, outputs: Sequence[Tensor], nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """⟨s_u, J'ᵀr''⟩ of some training nodes, from their outputs without something, with J for J' where r'' needs it.
 
-        Also where some are moved far, and what is known of these.
+        Also z' and J' s, and about how far each moves its own output.
         """
         known, place = self._trained, self._place[nodes]
         after, along = self._middle(outputs)
         slope = known.slope[place]
         new = _flat(with_slope(self._loss, after, self._data.y[nodes])[1])
-        found = (along * new + known.freed[place] * slope).sum(dim=1)
-        far = (known.reach[place] * (new - slope).norm(dim=1) > NEAR).nonzero().flatten()
-        return found, far, _Far(far, nodes[far], after[far], along[far], found[far])
+        found = (along * new + known.freed[place] * slope).sum(dim=1)  # to first order the answer is of no account
+        moved = known.reach[place] * (new - slope).norm(dim=1)
+        far = (moved > NEAR).nonzero().flatten()
+        if far.numel():
+            last, felt = self._settled(nodes[far], after[far], self._known.pushed[place[far]])
+            found[far] = ((along[far] + felt) * last).sum(dim=1)
+        return found, after, along, moved
 
-    def _settled(self, far: _Far, pushed: Tensor | None = None) -> Tensor:
-        """⟨s_u, J'ᵀr''⟩ of nodes that are moved far; with J' as J was where it is not looked at."""
-        known, more, place = self._trained, self._leverage(), self._place[far.nodes]
-        assert more is not None
-        before, inner, slope = more.pushed[place], more.inner[place], known.slope[place]
-        pushed = before if pushed is None else pushed
-        cross = pushed.mT @ before
+    def _settled(self, nodes: Tensor, after: Tensor, pushed: Tensor) -> tuple[Tensor, Tensor]:
+        """r'' of some training nodes from z' and J' x, and what J' s gains as the curvature of each is left out."""
+        known, more, place = self._trained, self._known, self._place[nodes]
+        inner, slope = more.inner[place], known.slope[place]
+        cross = pushed.mT @ more.pushed[place]
         pull = _times(cross, slope + _times(inner, _times(more.spread[place], slope)))
         blocks = pushed.mT @ pushed + cross @ inner @ cross.mT
-        last = settled(self._loss, far.after, self._data.y[far.nodes], pull, blocks)
-        return ((far.along + _times(cross, known.bent[place])) * last).sum(dim=1)
+        return settled(self._loss, after, self._data.y[nodes], pull, blocks), _times(cross, known.bent[place])
+
+    @property
+    def _known(self) -> Leverage:
+        """How training nodes move, where that is known."""
+        known = self._leverage()
+        assert known is not None
+        return known
 
     def _parts(self, outputs: Sequence[Tensor], nodes: Tensor) -> Tensor:
         """What some nodes add to the quantity; of a function of the user's, by its slope in their outputs."""
@@ -242,18 +256,47 @@ class Scorer:
         return self._corrected(found, removals, _Far(*(torch.cat(parts) for parts in zip(*far, strict=True))))
 
     def _corrected(self, found: Tensor, removals: Removals, far: _Far) -> Tensor:
-        """Scores with what nodes that are moved far do in place of what was counted; so many at a time."""
-        known = self._leverage()
-        if known is None or not far.which.numel():
+        """Scores with nodes looked at closely in the place of what was counted for them; so many at a time.
+
+        A deleted node that the quantity counts has no part in it afterwards: what the step would have done to its own
+        part, ⟨∇q_own, δ⟩, is taken off. With δ = H⁻¹ Σ_u (Jᵀr − J'ᵀr'') that is known from products with all x.
+        """
+        if not far.which.numel():
             return found
-        most = max(1, int(self._most / known.pushed[0].numel() / 4))
-        for some in torch.arange(far.which.numel(), device=found.device).split(most):
-            part = _Far(*(each[some] for each in far))
-            chosen, number = torch.unique(part.which, return_inverse=True)
+        known, own = self._known, removals.nodes[:, self._counts[removals.nodes[1]]]
+        pull = found.new_zeros(removals.count, known.pushed.size(1))
+        for some in torch.arange(far.which.numel(), device=found.device).split(
+            max(1, int(self._most / pull[0].numel() / 64))
+        ):
+            which, nodes, after, along, counted = (each[some] for each in far)
+            chosen, number = torch.unique(which, return_inverse=True)
             with torch.no_grad():
-                pushed = self._pushes(removals.some(chosen), number * self._size + part.nodes)
-                found.index_add_(0, part.which, part.counted - self._settled(part, pushed))
+                pushed = self._pushes(removals.some(chosen), number * self._size + nodes)
+                last, felt = self._settled(nodes, after, pushed)
+                found.index_add_(0, which, counted - ((along + felt) * last).sum(dim=1))
+                place = self._place[nodes]
+                before = _times(known.pushed[place], self._trained.slope[place])
+                pull.index_add_(0, which, before - _times(pushed, last))
+        if own.numel():
+            slope = _flat(self._own_slopes()[own[1]])
+            found.index_add_(0, own[0], -(pull[own[0]] * _times(self._pushed(own[1]), slope)).sum(dim=1))
         return found
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        """Which nodes the quantity counts by themselves."""
+        quantity = self._quantity
+        if quantity.weights is None or quantity.node is not None:
+            return torch.zeros_like(self._data.train_mask)
+        return quantity.weights != 0
+
+    def _own_slopes(self) -> Tensor:
+        """The slope of what each node adds to the quantity, by its outputs."""
+        middle = self._middle(self._whole)[0].requires_grad_()
+        with torch.enable_grad():
+            parts = self._parts([middle, middle], torch.arange(self._size, device=self._place.device))
+            (slope,) = torch.autograd.grad(parts.sum(), middle)
+        return slope
 
     def _felt(self, removals: Removals) -> tuple[Tensor, _Far]:
         """What removals do by the outputs that they change, of nodes that stay; and which of these are moved far."""
@@ -265,9 +308,15 @@ class Scorer:
                 ~torch.isin(keys, some[0] * self._size + some[1]) for some in (removals.nodes, removals.labels)
             )
             trained = trained & self._data.train_mask[nodes]
-            pull, _, far = self._pulled([z[trained] for z in outputs], nodes[trained])
-            far = far._replace(which=which[trained][far.which])
-            found.index_add_(0, which[trained], self.pulls[nodes[trained]] - pull)
+            number, mine = which[trained], nodes[trained]
+            pull, after, along, moved = self._pulled([z[trained] for z in outputs], mine)
+            found.index_add_(0, number, self.pulls[mine] - pull)
+            close = moved > CLOSE
+            if self._leverage() is not None:
+                own = found.new_zeros(removals.count, dtype=torch.bool)
+                own[removals.nodes[0]] = self._counts[removals.nodes[1]]
+                close |= own[number]
+            far = _Far(*(each[close] for each in (number, mine, after, along, pull)))
             there = nodes[stays]
             change = self._parts([z[stays] for z in outputs], there) - self._before[there]
             return found.index_add_(0, which[stays], change), far
@@ -293,9 +342,11 @@ class Scorer:
         lost = unlabelled[self._data.train_mask[unlabelled]]
         mass = float(self._masses_of[lost].sum())
         stays = every[left.train_mask]
-        pull, far, moved = self._pulled([z[stays] for z in outputs], stays)
-        if far.numel():
-            pull[far] = self._settled(moved, None if pushes is None else pushes(moved.nodes))
+        pull, after, along, moved = self._pulled([z[stays] for z in outputs], stays)
+        far = (moved > CLOSE).nonzero().flatten()
+        if pushes is not None and far.numel():
+            last, felt = self._settled(stays[far], after[far], pushes(stays[far]))
+            pull[far] = ((along[far] + felt) * last).sum(dim=1)
         found = float(self.pulls.sum() - pull.sum()) + mass * self._along - mass / self._mass * self._slope
         kept = torch.ones(self._size, dtype=torch.bool, device=every.device)
         kept[gone] = False

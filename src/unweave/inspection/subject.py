@@ -124,6 +124,7 @@ class Subject:
             lambda: self.engine,
             lambda: self.leverage,
             self.pushes,
+            lambda nodes: self.pushes_on(self.data, nodes),
             h=self.h,
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
