@@ -26,6 +26,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leverage, "EXACT", 1e-10)
     monkeypatch.setattr(scoring, "NEAR", 0.0)
     monkeypatch.setattr(scoring, "CLOSE", -1.0)
+    monkeypatch.setattr(scoring, "SWUNG", -1.0)
     monkeypatch.setattr(ripples, "QUIET", -1.0)
 
 
@@ -66,6 +67,7 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
         effect += float(s @ ((here.mu - there.mu) * theta))
         pull = torch.zeros_like(theta)
         for u in nodes:
+            pull += jacobian[u].T @ r[u]
             effect += float(jacobian[u] @ (s + more[u]) @ r[u])
             if left.data.train_mask[u]:
                 one = torch.eye(len(steps), dtype=z.dtype)[data.y[u]]
@@ -74,9 +76,11 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
                 last = torch.from_numpy(root(equation, after[u].numpy(), (start, free, one), tol=1e-12).x)
                 last = torch.softmax(last, dim=-1) - one
                 effect -= float(moved[u] @ (s + more[u]) @ last)
-                pull += jacobian[u].T @ r[u] - moved[u].T @ last
-        for v in left.nodes[data.val_mask[left.nodes]].tolist():  # its own part in the quantity is not counted
-            effect -= float(r[v] @ jacobian[v] @ torch.linalg.solve(whole, pull)) / int(data.val_mask.sum())
+                pull -= moved[u].T @ last
+        step, counted = torch.linalg.solve(whole, pull), data.val_mask.clone()
+        effect -= float((r * (jacobian @ step))[counted].sum()) / int(data.val_mask.sum())
+        counted[left.nodes] = False  # a deleted node has no part in the quantity
+        effect += float((slopes(after) * (moved @ step))[counted].sum()) / int(data.val_mask.sum())
         found.append(effect)
     return found
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
@@ -221,9 +221,9 @@ class Scores:
         subject = self.subject
         removal = remove(subject.data, asked)
         check_classes(subject.data, removal.data, subject.objective.loss, allowed=True)
-        pushes = partial(subject.pushes_on, removal.data) if closely else None
-        outputs = subject.outputs(removal.data)
-        return subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels, pushes)
+        outputs, left = subject.outputs(removal.data), removal.data
+        pushes = (lambda _, nodes: subject.pushes_on(left, nodes)) if closely else None
+        return subject.scorer.together(outputs, removal.nodes, removal.labels, pushes)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""
