@@ -27,6 +27,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "NEAR", 0.0)
     monkeypatch.setattr(scoring, "CLOSE", -1.0)
     monkeypatch.setattr(scoring, "SWUNG", -1.0)
+    monkeypatch.setattr(scoring, "FELT", -1.0)
     monkeypatch.setattr(ripples, "QUIET", -1.0)
 
 

@@ -32,12 +32,15 @@ from unweave.objective.losses import Loss, with_slope
 __all__ = ["Engine", "Scorer"]
 
 
-NEAR = 0.02
+NEAR = 0.1
 """How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
 
 SWUNG = 0.3
 """How far an output that the quantity counts must be moved, in its own units, for the slope of the quantity to be
 another one."""
+
+FELT = 0.1
+"""How far nodes must be moved for their part in that to be counted."""
 
 CLOSE = 1.0
 """How far it must be for J' to be looked at. Of 200 edges of Cora (GCN) one in forty pairs of edge and training node is
@@ -67,12 +70,13 @@ class Engine(Protocol):
 
 
 class _Trained(NamedTuple):
-    """What is known of the training nodes: r, J s, T J s, J H⁻¹ Jᵀ T J s, and how far a slope moves them."""
+    """What is known of the training nodes: r, J s, T J s, J H⁻¹ Jᵀ T J s, K = J H₋⁻¹ Jᵀ and its trace."""
 
     slope: Tensor
     along: Tensor
     bent: Tensor
     freed: Tensor
+    blocks: Tensor
     reach: Tensor
 
 
@@ -163,10 +167,11 @@ class Scorer:
         slope = _flat(with_slope(loss, outputs, self._data.y[mask])[1])
         if known is None:
             none = torch.zeros_like(along)
-            return _Trained(slope, along, none, none, none[:, 0])
+            return _Trained(slope, along, none, none, none[:, :, None], none[:, 0])
         bent, spread = _times(known.inner, along), known.spread
-        reach = (spread + spread @ known.inner @ spread).diagonal(dim1=1, dim2=2).sum(dim=1)
-        return _Trained(slope, along, bent, _times(spread, bent), reach)
+        blocks = spread + spread @ known.inner @ spread
+        reach = blocks.diagonal(dim1=1, dim2=2).sum(dim=1)
+        return _Trained(slope, along, bent, _times(spread, bent), blocks, reach)
 
     @cached_property
     def pulls(self) -> Tensor:
@@ -189,8 +194,9 @@ class Scorer:
         moved = known.reach[place] * (new - slope).norm(dim=1)
         far = (moved > NEAR).nonzero().flatten()
         if far.numel():
-            last, felt = self._settled(nodes[far], after[far], self._known.pushed[place[far]])
-            found[far] = ((along[far] + felt) * last).sum(dim=1)
+            there, blocks = place[far], known.blocks[place[far]]
+            last = settled(self._loss, after[far], self._data.y[nodes[far]], _times(blocks, slope[far]), blocks)
+            found[far] = ((along[far] + known.freed[there]) * last).sum(dim=1)
         return found, moved
 
     def _settled(self, nodes: Tensor, after: Tensor, pushed: Tensor) -> tuple[Tensor, Tensor]:
@@ -356,15 +362,16 @@ class Scorer:
             there = nodes[stays]
             change = self._parts([z[stays] for z in outputs], there) - self._before[there]
             found.index_add_(0, which[stays], change)
-            felt, far = found.new_zeros(nodes.numel()), torch.zeros_like(stays)
-            felt[trained], far[trained] = pull, moved > CLOSE
+            felt, far, some = found.new_zeros(nodes.numel()), torch.zeros_like(stays), torch.zeros_like(stays)
+            felt[trained], far[trained], some[trained] = pull, moved > CLOSE, moved > FELT
             if self._leverage() is not None:
                 counted = stays & self._counts[nodes]
                 apart = (outputs[0] - self._whole[0][nodes]).abs().reshape(nodes.numel(), -1).amax(dim=1)
                 swung = found.new_zeros(removals.count, dtype=torch.bool)
+                some |= counted & (apart > FELT)
                 swung[which[counted & (apart > SWUNG)]] = True
                 swung[removals.nodes[0][self._counts[removals.nodes[1]]]] = True
-                far |= (trained | counted) & swung[which]
+                far |= some & swung[which]
             after, along = self._middle([z[far] for z in outputs])
             return found, _Far(which[far], nodes[far], after, along, felt[far], trained[far])
 

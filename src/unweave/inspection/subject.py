@@ -1,7 +1,7 @@
 """What is inspected: a trained model on its graph, checked, with the direction that one quantity gives."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,7 +124,7 @@ class Subject:
             lambda: self.engine,
             lambda: self.leverage,
             self.pushes,
-            lambda nodes: self.pushes_on(self.data, nodes),
+            self.pushed,
             h=self.h,
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
@@ -148,31 +148,53 @@ class Subject:
             return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
 
     def pushes(self, removals: Removals, keys: Tensor) -> Tensor:
-        """J' x of some nodes of removals, given by sorted keys, by all x of the leverage, ``[keys, samples, outputs]``.
+        """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
+        return self._differences(lambda engine: engine.at(removals, keys))
 
-        A difference of outputs at θ and beside it; as many directions at once as memory allows for all nodes.
-        """
-        size = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
-        widest = max([self.width, *(value.size(0) for value in trained(self.objective.model).values())])
-        return self._differences(lambda models: self._engine_at(models).at(removals, keys), int(size / widest))
+    def pushed(self, nodes: Tensor) -> Tensor:
+        """J x of some nodes on the graph as it is."""
+        return self._differences(lambda engine: [z[nodes] for z in engine.whole])
 
     def pushes_on(self, data: Data, nodes: Tensor) -> Tensor:
-        """J' x of some nodes on another graph, for all x of the leverage, ``[nodes, samples, outputs]``."""
+        """J' x of some nodes on another graph."""
         forward = self.objective.forward
-        return self._differences(lambda models: [forward(model, data)[nodes] for model in models], BESIDE)
-
-    def _differences(self, outputs: Callable[[list[nn.Module]], Sequence[Tensor]], most: int) -> Tensor:
-        """Derivatives of some outputs along the directions of the leverage, so many at once."""
-        assert self.leverage is not None
-        theta, found = self.theta.to(self.data.x.dtype), []
-        for some in self.leverage.directions.to(theta).split(max(1, most)):
-            lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
-            models = [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))]
+        found = []
+        for models, lengths in self._models_beside(BESIDE):
             with torch.no_grad():
-                here, *beside = (z.double().flatten(1) if z.dim() > 1 else z[:, None].double() for z in outputs(models))
+                found += _quotients([forward(model, data)[nodes] for model in models], lengths)
             self.objective.meter.passes += len(models)
-            found += [(z - here) / length for z, length in zip(beside, lengths.tolist(), strict=True)]
         return torch.stack(found, dim=1)
+
+    def _differences(self, outputs: Callable[[Engine], Sequence[Tensor]]) -> Tensor:
+        """Derivatives of some outputs along the directions of the leverage: differences of outputs at θ and beside."""
+        found = []
+        for engine, lengths in self._engines_beside():
+            with torch.no_grad():
+                found += _quotients(outputs(engine), lengths)
+        return torch.stack(found, dim=1)
+
+    def _engines_beside(self) -> Iterator[tuple[Engine, list[float]]]:
+        """What finds outputs at θ and beside it, along as many directions at once as memory allows; kept if all."""
+        assert self.leverage is not None
+        numbers = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
+        widest = max([self.width, *(value.size(0) for value in trained(self.objective.model).values())])
+        most = max(1, int(numbers / widest))
+        if most < self.leverage.directions.size(0):
+            for models, lengths in self._models_beside(most):
+                yield self._engine_at(models), lengths
+            return
+        if "_kept" not in vars(self):
+            models, lengths = next(self._models_beside(most))
+            vars(self)["_kept"] = self._engine_at(models), lengths
+        yield vars(self)["_kept"]
+
+    def _models_beside(self, most: int) -> Iterator[tuple[list[nn.Module], list[float]]]:
+        """The model at θ and beside it along some directions of the leverage, with the lengths along these."""
+        assert self.leverage is not None
+        theta = self.theta.to(self.data.x.dtype)
+        for some in self.leverage.directions.to(theta).split(most):
+            lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
+            yield [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))], lengths.tolist()
 
     @cached_property
     def engine(self) -> Engine:
@@ -194,6 +216,7 @@ class Subject:
     def _engine_at(self, models: list[nn.Module]) -> Engine:
         """What finds them at other parameters."""
         form = self._form(models)
+        self.objective.meter.passes += len(models)
         return self._copies(models) if form is None else Ripples(self.data, form)
 
     def _form(self, models: list[nn.Module]) -> Form | None:
@@ -230,6 +253,12 @@ class Subject:
                         f"on more than the {self.reach.steps} hops of {self.reach.source}; say how far messages "
                         "travel, hops=…, where it is more"
                     )
+
+
+def _quotients(outputs: Sequence[Tensor], lengths: Sequence[float]) -> list[Tensor]:
+    """Derivatives from outputs at θ and at some lengths beside it."""
+    here, *beside = (z.double().reshape(z.size(0), -1) for z in outputs)
+    return [(z - here) / length for z, length in zip(beside, lengths, strict=True)]
 
 
 def _caller(forward: Callable[[nn.Module, Data], Tensor], model: nn.Module) -> Callable[[Data], Tensor]:
