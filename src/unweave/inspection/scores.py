@@ -183,7 +183,7 @@ class Scores:
 
     def _without(self, columns: list[Scored], order: Order) -> list[Scored]:
         """Columns with the effect of being without them, two evaluations each, in place of the slope."""
-        known = [(one, self._together(self.request(one), closely=False)) for one in columns]
+        known = [(one, self.group(one)) for one in columns]
         found = [replace(one, effect=effect, possible=self._possible(effect)) for one, effect in known]
         if order == "size":
             return sorted(found, key=lambda one: -abs(one.effect))
@@ -214,16 +214,11 @@ class Scores:
         Args:
             items: A request, or items as :meth:`top` gives them.
         """
-        return self._together(items if isinstance(items, Request) else self.request(items), closely=True)
-
-    def _together(self, asked: Request, *, closely: bool) -> float:
-        """The effect of a request; closely, by looking at how each node that is moved far moves without it."""
-        subject = self.subject
-        removal = remove(subject.data, asked)
-        check_classes(subject.data, removal.data, subject.objective.loss, allowed=True)
-        outputs, left = subject.outputs(removal.data), removal.data
-        pushes = (lambda _, nodes: subject.pushes_on(left, nodes)) if closely else None
-        return subject.scorer.together(outputs, removal.nodes, removal.labels, pushes)
+        asked = items if isinstance(items, Request) else self.request(items)
+        removal = remove(self.subject.data, asked)
+        check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
+        outputs = self.subject.outputs(removal.data)
+        return self.subject.scorer.together(outputs, removal.nodes, removal.labels)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""

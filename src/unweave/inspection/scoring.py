@@ -91,10 +91,6 @@ class _Far(NamedTuple):
     trained: Tensor
 
 
-Pushes = Callable[[Removals, Tensor], Tensor]
-"""J' x of some nodes of removals, given by sorted keys, ``[keys, samples, outputs]``."""
-
-
 class Scorer:
     """Effects of removals on a quantity.
 
@@ -105,7 +101,7 @@ class Scorer:
         whole: The outputs of all nodes, at θ + h s and at θ − h s.
         engine: Makes what finds the outputs after removals, when these are asked for.
         leverage: Finds how training nodes move, when scores are asked for; ``None`` where that is not to be known.
-        pushes: J' x of some nodes of removals.
+        pushes: J' x of some nodes of removals, given by sorted keys, ``[keys, samples, outputs]``.
         pushed: J x of some nodes on the graph as it is.
         h: The length along s at which outputs are compared.
         along: Weight decay along s: the derivative of ½ Σ_k w_k θ_k² along it.
@@ -123,7 +119,7 @@ class Scorer:
         whole: Sequence[Tensor],
         engine: Callable[[], Engine],
         leverage: Callable[[], Leverage | None],
-        pushes: Pushes,
+        pushes: Callable[[Removals, Tensor], Tensor],
         pushed: Callable[[Tensor], Tensor],
         *,
         h: float,
@@ -264,7 +260,7 @@ class Scorer:
             found[first : first + chunk.count] += felt
             far.append(moved._replace(which=moved.which + first))
         every = _Far(*(torch.cat(parts) for parts in zip(*far, strict=True)))
-        return self._corrected(found, removals, every, self._pushes)
+        return self._corrected(found, removals, every)
 
     def _unlabelled(self, removals: Removals) -> Tensor:
         """What the labels that go do by themselves."""
@@ -273,7 +269,7 @@ class Scorer:
         mass = self._masses_of[own[1]]
         return found.index_add_(0, own[0], self.pulls[own[1]] + mass * self._along - mass / self._mass * self._slope)
 
-    def _corrected(self, found: Tensor, removals: Removals, far: _Far, pushes: Pushes) -> Tensor:
+    def _corrected(self, found: Tensor, removals: Removals, far: _Far) -> Tensor:
         """Scores with nodes looked at closely in the place of what was counted for them; so many at a time.
 
         On what remains the quantity has another slope too, and a deleted node no part in it: ⟨∇q' − ∇q, δ⟩ is added,
@@ -289,7 +285,7 @@ class Scorer:
             part = _Far(*(each[some] for each in far))
             chosen, number = torch.unique(part.which, return_inverse=True)
             with torch.no_grad():
-                pushed = pushes(removals.some(chosen), number * self._size + part.nodes)
+                pushed = self._pushes(removals.some(chosen), number * self._size + part.nodes)
                 mine = part.trained.nonzero().flatten()
                 place = self._place[part.nodes[mine]]
                 last, felt = self._settled(part.nodes[mine], part.after[mine], pushed[mine])
@@ -298,6 +294,8 @@ class Scorer:
                 pull.index_add_(0, part.which[mine], was - _times(pushed[mine], last))
             mine = self._counts[part.nodes].nonzero().flatten()
             own = self._counted[part.nodes[mine]]
+            if not mine.numel():
+                continue
             slope = self._part_slopes(part.after[mine], part.nodes[mine])
             other.index_add_(0, part.which[mine], _times(pushed[mine], slope) - _times(before[own], slopes[own]))
         gone = removals.labels[:, self._data.train_mask[removals.labels[1]]]
@@ -330,7 +328,8 @@ class Scorer:
         """J x of the nodes that the quantity counts, and the slope of what they add to it."""
         nodes = self._counts.nonzero().flatten()
         middle = self._middle(self._whole)[0][nodes]
-        return (self._pushed(nodes), self._part_slopes(middle, nodes)) if nodes.numel() else (middle, middle)
+        slopes = self._part_slopes(middle, nodes) if nodes.numel() else _flat(middle)
+        return self._pushed(nodes), slopes
 
     def _part_slopes(self, outputs: Tensor, nodes: Tensor) -> Tensor:
         """The slope of what some nodes add to the quantity, by their outputs."""
@@ -375,21 +374,21 @@ class Scorer:
             after, along = self._middle([z[far] for z in outputs])
             return found, _Far(which[far], nodes[far], after, along, felt[far], trained[far])
 
-    def together(self, outputs: Sequence[Tensor], gone: Tensor, unlabelled: Tensor, pushes: Pushes | None) -> float:
+    def together(self, outputs: Sequence[Tensor], gone: Tensor, unlabelled: Tensor) -> float:
         """The effect of a whole request, from the outputs on the graph that it leaves.
+
+        Nothing is looked at closely: that takes nodes each by itself, and of a column all answer at once.
 
         Args:
             outputs: At θ + h s and at θ − h s, of all nodes.
             gone: Deleted nodes.
             unlabelled: Nodes whose label is no longer used, deleted ones too.
-            pushes: J' x of some nodes; nothing is looked at closely where it is not given.
         """
         every = torch.arange(self._size, device=self._place.device)
         none = every[:0].expand(2, 0)
         labels, nodes = (torch.stack([torch.zeros_like(some), some]) for some in (unlabelled, gone))
         removals = Removals(1, none, none, labels, nodes)
-        found, far = self._weighed(removals, torch.zeros_like(every), every, outputs, self._unlabelled(removals))
-        return float(found if pushes is None else self._corrected(found, removals, far, pushes))
+        return float(self._weighed(removals, torch.zeros_like(every), every, outputs, self._unlabelled(removals))[0])
 
 
 def _times(blocks: Tensor, rows: Tensor) -> Tensor:

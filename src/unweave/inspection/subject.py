@@ -31,9 +31,6 @@ from unweave.request import Request
 
 __all__ = ["Subject"]
 
-BESIDE = 8
-"""Models whose outputs on another graph are kept side by side."""
-
 TRIED = 3
 """Removals of each kind that copies of neighbourhoods are checked by, on the whole graph."""
 
@@ -154,16 +151,6 @@ class Subject:
     def pushed(self, nodes: Tensor) -> Tensor:
         """J x of some nodes on the graph as it is."""
         return self._differences(lambda engine: [z[nodes] for z in engine.whole])
-
-    def pushes_on(self, data: Data, nodes: Tensor) -> Tensor:
-        """J' x of some nodes on another graph."""
-        forward = self.objective.forward
-        found = []
-        for models, lengths in self._models_beside(BESIDE):
-            with torch.no_grad():
-                found += _quotients([forward(model, data)[nodes] for model in models], lengths)
-            self.objective.meter.passes += len(models)
-        return torch.stack(found, dim=1)
 
     def _differences(self, outputs: Callable[[Engine], Sequence[Tensor]]) -> Tensor:
         """Derivatives of some outputs along the directions of the leverage: differences of outputs at θ and beside."""
