@@ -244,7 +244,7 @@ class Subject:
 
 def _quotients(outputs: Sequence[Tensor], lengths: Sequence[float]) -> list[Tensor]:
     """Derivatives from outputs at θ and at some lengths beside it."""
-    here, *beside = (z.double().reshape(z.size(0), -1) for z in outputs)
+    here, *beside = (z.double().flatten(1) if z.dim() > 1 else z.double()[:, None] for z in outputs)
     return [(z - here) / length for z, length in zip(beside, lengths, strict=True)]
 
 
