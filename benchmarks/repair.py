@@ -199,14 +199,15 @@ def measure(task: tuple[str, str, str, str, int]) -> Document:
         "expected_false": repaired.expected_false,
         "known_false": _known_false(repaired, attacked),
         "held_out": [[score.loss, score.f1] for score in repaired.held_out],
+        "steps": [[step.kind, step.suspects, step.expected_false, step.kept, step.why] for step in repaired.steps],
         "seconds": took,
         **made("cpu"),
     }
 
 
 def _detection(run: uw.Run, attacked: Attacked, seed: int) -> Document:
-    trusted, held_out = halves(run, seed)
-    watch = Watch(trusted, held_out, FIRST, 10, seed, score_on(run, held_out, trusted))
+    dealt = halves(run, seed)
+    watch = Watch(dealt, FIRST, 10, seed, score_on(run, dealt))
     if attacked.nodes.numel():
         scores, wrong = label_scores(run, watch, seed)
         truth = torch.zeros(run.data.num_nodes, dtype=torch.bool)

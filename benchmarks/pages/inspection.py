@@ -63,7 +63,7 @@ def blocks(found: list[Document]) -> Blocks:
         yield "## Cost"
         yield (
             "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process "
-            "on one core of a busy machine. The model is in single precision and its state prepared."
+            "of one thread, other processes beside it. The model is in single precision and its state prepared."
         )
         yield columns(quick, COSTS)
 
@@ -141,6 +141,8 @@ COSTS = {
     "model": lambda d: d["model"],
     "nodes": lambda d: f"{d['nodes']:,}",
     "edges": lambda d: f"{d['edges']:,}",
+    "on": lambda d: d["environment"]["device_name"],
+    "training": lambda d: f"{d['train_seconds']:.0f} s",
     "solve": _share("solve"),
     "how nodes answer": _share("answers"),
     "all labels": _share("labels"),

@@ -56,6 +56,12 @@ def check(engine: Engine, models: list[nn.Module], data: Data) -> None:
     for removals, requests in cases(data).values():
         assert removals.count == len(requests)
         which, nodes, rows, _ = engine.changed(removals)
+        some = torch.arange(which.numel()) % 3 == 0
+        chosen, number = torch.unique(which[some], return_inverse=True)
+        for one, all_of_them in zip(
+            engine.at(removals.some(chosen), number * data.num_nodes + nodes[some]), rows, strict=True
+        ):
+            torch.testing.assert_close(one, all_of_them[some])
         for number, request in enumerate(requests):
             left, mine = remove(data, request).data, which == number
             for model, whole, new in zip(models, engine.whole, rows, strict=True):

@@ -13,7 +13,7 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
-from unweave.repairing.rounds import SHARES, Score, _better, _spared
+from unweave.repairing.rounds import SHARES, Score, _better, _spared, crossed
 from unweave.repairing.suspects import Suspect
 
 
@@ -54,20 +54,35 @@ def test_everything_that_was_done_has_a_receipt_and_the_run_before_stays(run: uw
 
 def test_better_is_by_more_than_chance() -> None:
     def score(*losses: float, f1: float = 0.5) -> Score:
-        return Score(sum(losses) / len(losses), f1, losses)
+        return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < 4 * f1)
 
     before = score(1.0, 1.0, 1.0, 1.0)
     assert _better(before, score(0.9, 0.9, 0.9, 0.8))
     assert not _better(before, score(0.0, 1.5, 1.6, 0.8)), "lower by less than its standard error"
-    assert _better(before, score(0.0, 1.5, 1.6, 0.8, f1=0.6)), "and F1 is higher"
+    assert _better(before, score(0.0, 1.5, 1.6, 0.8, f1=0.75)), "and F1 is higher"
     assert not _better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
+
+
+def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
+    """Each half likes best what fits its own noise; crossed, that is worth nothing."""
+    halves = (torch.tensor([True, True, False, False, False]), torch.tensor([False, False, False, True, True]))
+
+    def score(*losses: float) -> Score:
+        return Score(torch.tensor(losses), torch.tensor(losses) < 1)
+
+    before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
+    found = crossed([before, one, two], halves)
+    assert found.losses.tolist() == [3, 2, 2, 3]
+    assert found.f1 == 0
+    good = score(0.5, 0.5, 0.5, 0.25)
+    assert crossed([before, good], halves).losses.tolist() == good.losses.tolist()
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:
     for step in repaired.steps:
         if step.kept:
             assert step.after is not None
-            assert _better(step.before, step.after)
+            assert step.after.loss < step.before.loss
             assert step.after.f1 >= repaired.held_out[0].f1
     again = uw.repair(repaired.run, kinds=["labels"], rounds=1, folds=4)
     assert again.held_out[1].loss <= again.held_out[0].loss

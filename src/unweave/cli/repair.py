@@ -53,7 +53,7 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Find wrong labels, edges and features, forget or correct them, keep only what helps on held-out nodes."""
+    """Find wrong labels, edges and features, forget or correct them, keep only what helps on validation nodes."""
     from unweave.datasets.own import writing_graph
     from unweave.repairing import repair as repair_run, write_report
 

@@ -6,6 +6,7 @@ It need not know of edge weights, and nothing is linearised.
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,8 +38,12 @@ class Copies:
         onward = reach.flow == "source_to_target"
         self._onward, self._back = (self._index.out, self._index.into)[:: 1 if onward else -1]
         self._target = int(onward)
+
+    @cached_property
+    def whole(self) -> tuple[Tensor, ...]:
+        """The outputs of all nodes, at each parameters."""
         with torch.no_grad():
-            self.whole: tuple[Tensor, ...] = tuple(each(data) for each in outputs)
+            return tuple(each(self._data) for each in self._outputs)
 
     @property
     def _steps(self) -> int:
@@ -61,13 +66,17 @@ class Copies:
 
     def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
         """The outputs that may change: of which removal and node, what they become at each parameters; no rest."""
+        roots = self._region(removals)
+        found = self.at(removals, roots)
+        return roots // self._size, roots % self._size, found, self._data.x.new_zeros(removals.count).double()
+
+    def at(self, removals: Removals, keys: Tensor) -> list[Tensor]:
+        """The outputs of some nodes of removals alone, in the order of their sorted keys."""
         with torch.no_grad():
-            roots = self._region(removals)
-            keys, heard, sent, ids = self._neighbourhoods(removals, roots)
-            part = self._part(removals, keys, heard, sent, ids)
-            place, _ = places(keys, roots)
-            found = [each(part)[place] for each in self._outputs]
-            return roots // self._size, roots % self._size, found, self._data.x.new_zeros(removals.count).double()
+            every, heard, sent, ids = self._neighbourhoods(removals, keys)
+            part = self._part(removals, every, heard, sent, ids)
+            place, _ = places(every, keys)
+            return [each(part)[place] for each in self._outputs]
 
     def _region(self, removals: Removals) -> Tensor:
         """Whose output may change, as :func:`unweave.graph.region.influenced_region` has it for one removal."""

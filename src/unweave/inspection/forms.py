@@ -12,16 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core.sparse import multiply
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sage import SAGE, SparseSAGEConv
 from unweave.models.sgc import SGC, SparseAPPNP
 from unweave.models.sign import SIGN, SparseMeanConv
 from unweave.models.stack import Stack
-from unweave.models.structure import bare
+from unweave.models.structure import bare, entering, features
 from unweave.tasks.task import Task
 
 __all__ = ["Form", "form_of"]
@@ -33,6 +33,9 @@ Before = Callable[[], State]
 """The state of some rows before a step, for who needs it."""
 
 Weights = Mapping[str, Tensor]
+
+MANY = 2**16
+"""Numbers from which features are worth a look at how sparse they are."""
 
 
 class Form(ABC):
@@ -51,8 +54,15 @@ class Form(ABC):
     def __init__(self, weights: Weights, unit: bool) -> None:
         self._weights, self._unit = weights, unit
 
-    def _entering(self, x: Tensor) -> Tensor:
-        return F.normalize(x, dim=-1) if self._unit else x
+    def _entering(self, x: Tensor, names: Sequence[str]) -> Tensor:
+        """Some rows of features by some weights, side by side; of a whole graph as sparse as they are."""
+        weight = torch.cat([self._weights[name] for name in names], dim=1)
+        x = entering(x, unit=self._unit)
+        sparse = features(x) if x.numel() > MANY else None
+        if sparse is None:
+            return x @ weight.mT
+        product = multiply(sparse, weight.flatten(0, 1).mT)
+        return product.unflatten(1, weight.shape[:2]).transpose(0, 1).contiguous()
 
     @abstractmethod
     def enter(self, x: Tensor) -> State:
@@ -81,7 +91,7 @@ class _Linear(Form):
         self.steps = steps
 
     def enter(self, x: Tensor) -> State:
-        return (self._entering(x) @ self._weights["linear.weight"].mT,)
+        return (self._entering(x, ["linear.weight"]),)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
@@ -106,8 +116,8 @@ class _Wide(Form):
         )  # activations are about 1 at their steepest
 
     def enter(self, x: Tensor) -> State:
-        x = self._entering(x)
-        return tuple(x @ self._weights[f"distances.{k}.weight"].mT for k in range(self.steps, -1, -1))
+        names = [f"distances.{k}.weight" for k in range(self.steps, -1, -1)]
+        return self._entering(x, names).chunk(len(names), dim=-1)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
@@ -143,9 +153,8 @@ class _Stacked(Form):
         return torch.cat([rows @ self._weights[f"{layer}.{name}"].mT for layer in self._layers(step)], dim=-1)
 
     def enter(self, x: Tensor) -> State:
-        x = self._entering(x)
-        own = [] if self._own is None else [self._taken(0, x, self._own)]
-        return (self._taken(0, x, self._to), *own)
+        names = [name for name in (self._to, self._own) if name is not None]
+        return self._entering(x, [f"conv1.{name}" for name in names]).chunk(len(names), dim=-1)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0] if step == 0 else self._taken(step, state[0], self._to)

@@ -5,14 +5,19 @@ A removal that takes away what a training node u was predicted by changes its ou
 soon as it moves, u's loss falls, and more so the more freely u moves its own output. With J the Jacobian of u's
 output and H₋ the curvature without u, the new minimum has
 
-    z'' = z' + K (r − r(z'')),     K = J H₋⁻¹ Jᵀ
+    z'' = z' + J' H₋⁻¹ (Jᵀ r − J'ᵀ r(z''))
 
-so r(z'') is what pulls, and what pulls is felt through H₋, not H. Both follow from K, one block of outputs × outputs a
-node; nodes are taken each by itself. With H = Jᵀ W J + … and S = W^½ J H⁻¹ Jᵀ W^½, K = J H⁻¹ Jᵀ (I − W J H⁻¹ Jᵀ)⁻¹.
+so r(z'') is what pulls, and what pulls is felt through H₋, not H. A removal may take all that u was seen by, and then
+J' has little to do with J: both count. Nodes are taken each by itself. With W the curvature of u's loss,
+T = (W⁻¹ − J H⁻¹ Jᵀ)⁻¹ and H₋⁻¹ = H⁻¹ + H⁻¹ Jᵀ T J H⁻¹, all follows from T and from products of J and J' with H⁻¹.
 
 J H⁻¹ Jᵀ is the covariance of J x where x = H⁻¹ g and g has the covariance H: a few such x serve all nodes. With
-g = Jᵀ W^½ ε + M^½ ε' they also give 1 − S, the covariance of ε − W^½ J x, which is always positive.
+g = Jᵀ W^½ ε + M^½ ε' they also give 1 − S, the covariance of ε − W^½ J x, which is always positive, and
+T = W^½ (1 − S)⁻¹ W^½. J' x is the difference of two outputs, of the few nodes that are moved far.
 """
+
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,7 +29,7 @@ from unweave.curvature.solvers import conjugate_gradients
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["bends", "find_leverage", "settled"]
+__all__ = ["Leverage", "bends", "find_leverage", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -34,6 +39,26 @@ ROWS = 1 << 15
 
 EXACT, TURNS, HALVINGS = 1e-3, 30, 12
 """Of the equation for z'': the share of its way to which it is solved, Newton steps, and how often one is halved."""
+
+
+@dataclass(frozen=True)
+class Leverage:
+    """How training nodes move their outputs.
+
+    Attributes:
+        directions: Some x, ``[samples, parameters]``, whose squares add up to about H⁻¹.
+        pushed: J x of every training node, ``[nodes, samples, outputs]``, in double precision.
+        inner: T, ``[nodes, outputs, outputs]``.
+    """
+
+    directions: Tensor
+    pushed: Tensor
+    inner: Tensor
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """J H⁻¹ Jᵀ of every training node."""
+        return self.pushed.mT @ self.pushed
 
 
 def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -66,8 +91,8 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float) -> Tensor:
-    """K of every training node, ``[training nodes, outputs, outputs]``, in double precision.
+def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float) -> Leverage:
+    """How every training node moves its own output.
 
     From random samples, or exactly where the model has no more parameters than these would take products.
 
@@ -81,17 +106,17 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
     operator, nodes = GaussNewton(point), objective.nodes
     outputs = point.outputs.detach().index_select(0, nodes)
     root, shape = _root(objective.loss, outputs, objective.data.y[nodes]), outputs.shape
-    spread = root.new_zeros(root.shape, dtype=torch.float64)
     count = TUNING.inspection.samples
     if theta.numel() <= count * TUNING.inspection.small:
-        for column in _columns(operator, theta, damping):
-            pushed = operator.push(column).reshape(root.shape[:2]).double()
-            spread += pushed[:, :, None] * pushed[:, None, :]
+        directions = _columns(operator, theta, damping)
+        pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
         root = root.double()
-        rest = _eye(root) * (1 + SMALL) - root.mT @ spread @ root
+        rest = _eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
     else:
-        rest, generator = torch.zeros_like(spread), torch.Generator().manual_seed(0)
-        for _ in range(count):
+        generator, found = torch.Generator().manual_seed(0), []
+        rest = root.new_zeros(root.shape, dtype=torch.float64)
+        directions = theta.new_empty(count, theta.numel())
+        for number in range(count):
             noise = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
             more = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
             g = operator.pull((root @ noise[:, :, None]).reshape(shape)) + (objective.mu + damping).sqrt() * more
@@ -104,62 +129,61 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
                 inverse=lambda r: prepared.curvature.solve(r, damping),
             )
             objective.meter.passes += 2
-            pushed = operator.push(x).reshape(root.shape[:2])
-            left = (noise - (root.mT @ pushed[:, :, None])[:, :, 0]).double()
-            pushed = pushed.double()
-            spread += pushed[:, :, None] * pushed[:, None, :] / count
+            own = operator.push(x).reshape(root.shape[:2])
+            left = (noise - (root.mT @ own[:, :, None])[:, :, 0]).double()
             rest += left[:, :, None] * left[:, None, :] / count
-        root, width = root.double(), root.size(-1)
+            directions[number] = x / count**0.5
+            found.append(own.double() / count**0.5)
+        pushed, root, width = torch.stack(found, dim=1), root.double(), root.size(-1)
         mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
         rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
         rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
-    found: Tensor = spread + spread @ root @ torch.linalg.solve(rest, root.mT @ spread)
-    return found.add_(found.mT.clone()).div_(2)
+    return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
 
 
-def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> list[Tensor]:
+def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> Tensor:
     """Vectors whose squares add up to H⁻¹, where H is not zero."""
     unit = torch.eye(theta.numel(), dtype=theta.dtype, device=theta.device)
     whole = torch.stack([operator(column) for column in unit]).double()
     values, vectors = torch.linalg.eigh((whole + whole.mT) / 2 + damping * unit)
     kept = values > torch.finfo(theta.dtype).eps * theta.numel() * values[-1]
-    return list((vectors[:, kept] / values[kept].sqrt()).to(theta.dtype).T)
+    found: Tensor = (vectors[:, kept] / values[kept].sqrt()).to(theta.dtype).T
+    return found
 
 
 def _eye(like: Tensor) -> Tensor:
     return torch.eye(like.size(-1), dtype=torch.float64, device=like.device)
 
 
-def settled(loss: Loss, after: Tensor, targets: Tensor, before: Tensor, slope: Tensor, blocks: Tensor) -> Tensor:
-    """r(z'') of some rows, with z'' = z' + K (r − r(z'')): the slope that is left once the model has moved.
+def settled(loss: Loss, after: Tensor, targets: Tensor, pull: Tensor, blocks: Tensor) -> Tensor:
+    """r(z'') of some rows, with z'' = z' + a − B r(z''): the slope that is left once the model has moved.
 
     Args:
         loss: ℓ.
         after: z', ``[rows, …]``.
         targets: Labels.
-        before: z.
-        slope: r, flat.
-        blocks: K.
+        pull: a, flat.
+        blocks: B.
     """
-    done = [slope[:0]]
-    for first in range(0, slope.size(0), ROWS):
-        part = (tensor[first : first + ROWS] for tensor in (after, targets, before, slope, blocks))
+    done = [pull[:0]]
+    for first in range(0, pull.size(0), ROWS):
+        part = (tensor[first : first + ROWS] for tensor in (after, targets, pull, blocks))
         done.append(_settled(loss, *part))
     return torch.cat(done)
 
 
-def _settled(loss: Loss, after: Tensor, targets: Tensor, before: Tensor, slope: Tensor, blocks: Tensor) -> Tensor:
-    shape, flat = after.shape[1:], after.reshape(slope.shape)
-    way = (flat - before.reshape(slope.shape)).norm(dim=-1)
+def _settled(loss: Loss, after: Tensor, targets: Tensor, pull: Tensor, blocks: Tensor) -> Tensor:
+    shape, flat = after.shape[1:], after.reshape(pull.shape)
 
     def miss(rows: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         """How far z is from solving the equation, and r(z)."""
         found = with_slope(loss, z.reshape(-1, *shape), targets[rows])[1].reshape(z.shape)
-        return z - flat[rows] - (blocks[rows] @ (slope[rows] - found)[:, :, None])[:, :, 0], found
+        return z - flat[rows] - pull[rows] + (blocks[rows] @ found[:, :, None])[:, :, 0], found
 
     rows = torch.arange(flat.size(0), device=flat.device)
     z = flat.clone()
     apart, result = miss(rows, z)
+    way = apart.norm(dim=-1)
     for _ in range(TURNS):
         left = apart.norm(dim=-1) > EXACT * way[rows]
         rows, apart = rows[left], apart[left]

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from unweave.graph.edit import stored_edges
 from unweave.graph.index import GraphIndex, distinct_edges, edge_keys, graph_index, is_undirected
+from unweave.inspection.pairs import places
 
 __all__ = ["Removals", "edges_apart", "label_removals", "node_removals", "row_removals"]
 
@@ -44,6 +45,14 @@ class Removals:
             piece[0] -= first
             pieces.append(piece)
         return Removals(last - first, *pieces)
+
+    def some(self, chosen: Tensor) -> "Removals":
+        """Those removals whose numbers are given in order, numbered from 0."""
+        pieces = []
+        for pairs in (self.edges, self.blank, self.labels, self.nodes):
+            place, there = places(chosen, pairs[0])
+            pieces.append(torch.stack([place[there], pairs[1][there]]))
+        return Removals(chosen.numel(), *pieces)
 
     def chunks(self, sizes: Tensor, most: float) -> Iterator[tuple[int, "Removals"]]:
         """These removals in order, cut so that the sizes in a chunk add up to ``most`` at most, or it has only one.

@@ -115,6 +115,15 @@ class Ripples:
 
         The rest is what each removal does to the scores by outputs that hardly change.
         """
+        keys, outputs, rest = self._followed(removals, None)
+        return keys // self._size, keys % self._size, outputs, rest
+
+    def at(self, removals: Removals, keys: Tensor) -> list[Tensor]:
+        """The outputs of some nodes of removals alone, of all that change, in the order of their sorted keys."""
+        return self._followed(removals, keys)[1]
+
+    def _followed(self, removals: Removals, wanted: Tensor | None) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Keys and outputs of what changes, or of what is wanted of it, and the rest."""
         size, gone = self._size, removals.edges
         ends = ends_of(gone, self._edges, size)
         # Rows whose degree is another.
@@ -123,11 +132,23 @@ class Ripples:
         degree[degree.abs() < 1e-9] = 0  # what weights leave when all are gone
         blank = removals.blank[0] * size + removals.blank[1]
         keys = joined(blank)
-        rows: State = self._form.enter(self._x.new_zeros(keys.numel(), self._x.size(1)))
+        nothing = self._form.enter(self._x.new_zeros(1, self._x.size(1)))
+        rows: State = tuple(row.expand(-1, keys.numel(), -1) for row in nothing)
+        sets = [] if wanted is None else self._needed(removals, wanted)
         rest = self._degree.new_zeros(removals.count)
         for step in range(self._form.steps):
-            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends, rest)
-        return keys // size, keys % size, list(self._form.leave(rows)), rest
+            needed = None if wanted is None else (sets[step], sets[step + 1])
+            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends, rest, needed)
+        return keys, list(self._form.leave(rows)), rest
+
+    def _needed(self, removals: Removals, wanted: Tensor) -> list[Tensor]:
+        """The rows that some outputs depend on, before every step and after the last."""
+        found = [wanted]
+        for _ in range(self._form.steps):
+            which, ids, others = spread(found[0], self._size, self._index.into)
+            kept = kept_edges((found[0] // self._size)[which], ids, removals.edges, self._edges.size(1))
+            found.insert(0, joined(found[0], others[kept]))
+        return found
 
     def _scaled(self, keys: Tensor, moved: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
         """a' and b' of some rows of removals."""
@@ -145,10 +166,12 @@ class Ripples:
         degree: Tensor,
         ends: Tensor,
         rest: Tensor,
+        needed: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, State]:
         size, stored, gone = self._size, self._edges.size(1), removals.edges
         # Who sends something else: rows that changed, and those whose b did.
         senders = joined(keys, moved) if self._loops else keys
+        senders = senders if needed is None else senders[places(needed[0], senders)[1]]
         state = self._rows(step, senders, keys, rows)
         _, b = self._scaled(senders, moved, degree)
         other = self._form.message(step, state) * b[:, None] - self._sent[step].index_select(1, senders % size)
@@ -161,15 +184,20 @@ class Ripples:
         kept = kept_edges((loud // size)[which], ids, gone, stored)
         which, ids, receivers = which[kept], ids[kept], receivers[kept]
         found = joined(senders, moved, receivers)
+        if needed is not None:
+            found = found[places(needed[1], found)[1]]
+            heeding = places(found, receivers)[1]
+            which, ids, receivers = which[heeding], ids[heeding], receivers[heeding]
         heard = self._heard[step].index_select(1, found % size)
         weight = self._values[ids][:, None]
         lost = self._sent[step].index_select(1, self._edges[0][gone[1]]) * self._values[gone[1]][:, None]
-        at, from_gone, own = (places(found, some)[0] for some in (receivers, ends[1], senders))
+        at = places(found, receivers)[0]
+        (from_gone, losers), (own, theirs) = (_among(found, some, needed) for some in (ends[1], senders))
         for total, change, sent, less in zip(heard, other, heeded, lost, strict=True):
             total.index_add_(0, at, sent.index_select(0, which) * weight)
-            total.index_add_(0, from_gone, -less)
+            total.index_add_(0, from_gone, -less[losers])
             if self._loops:
-                total.index_add_(0, own, change)
+                total.index_add_(0, own, change[theirs])
         a, _ = self._scaled(found, moved, degree)
         return found, self._form.after(step, heard * a[:, None], lambda: self._rows(step, found, keys, rows))
 
@@ -191,3 +219,9 @@ class Ripples:
             here = known.index_select(1, at)
             found.append(here.index_copy_(1, changed, new.index_select(1, place[changed])))
         return tuple(found)
+
+
+def _among(found: Tensor, keys: Tensor, needed: object) -> tuple[Tensor, Tensor | slice]:
+    """Where some keys stand among those that are found, and which of them do: all, where all are needed."""
+    place, there = places(found, keys)
+    return (place, slice(None)) if needed is None else (place[there], there)

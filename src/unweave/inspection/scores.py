@@ -218,7 +218,7 @@ class Scores:
         removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
         outputs = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, removal.data, removal.nodes, removal.labels)
+        return self.subject.scorer.together(outputs, removal.nodes, removal.labels)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""

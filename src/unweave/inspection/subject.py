@@ -1,7 +1,7 @@
 """What is inspected: a trained model on its graph, checked, with the direction that one quantity gives."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.memory import MIB
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
 from unweave.graph.removal import remove
 from unweave.inspection.copies import Copies
 from unweave.inspection.direction import Direction
-from unweave.inspection.forms import form_of
-from unweave.inspection.leverage import find_leverage
+from unweave.inspection.forms import Form, form_of
+from unweave.inspection.leverage import Leverage, find_leverage
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals, edges_apart, node_removals
 from unweave.inspection.ripples import Ripples
@@ -25,7 +26,7 @@ from unweave.inspection.scoring import Engine, Scorer
 from unweave.models.reach import Reach
 from unweave.objective.checks import rounding
 from unweave.objective.objective import Objective, call
-from unweave.objective.parameters import duplicate, load_flat
+from unweave.objective.parameters import duplicate, load_flat, trained
 from unweave.request import Request
 
 __all__ = ["Subject"]
@@ -87,14 +88,14 @@ class Subject:
     @cached_property
     def _beside(self) -> list[nn.Module]:
         """The model at θ + h s and at θ − h s."""
-        found = []
-        for sign in (1, -1):
-            model = duplicate(self.objective.model).eval()
-            model = model.double() if self._exact else model
-            theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
-            load_flat(model, theta + sign * self.h * s)
-            found.append(model)
-        return found
+        theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
+        return [self._model_at(theta + sign * self.h * s) for sign in (1, -1)]
+
+    def _model_at(self, theta: Tensor) -> nn.Module:
+        model = duplicate(self.objective.model).eval()
+        model = model.double() if self._exact else model
+        load_flat(model, theta)
+        return model
 
     def outputs(self, data: Data) -> list[Tensor]:
         """The outputs on some graph at θ + h s and at θ − h s."""
@@ -119,6 +120,8 @@ class Subject:
             self.outputs(self.data),
             lambda: self.engine,
             lambda: self.leverage,
+            self.pushes,
+            self.pushed,
             h=self.h,
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
@@ -130,36 +133,87 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        return self.objective.nodes.numel() * self.width**2 * 8 / MIB
+        each = self.width * (TUNING.inspection.samples + 2 * self.width)
+        return (self.objective.nodes.numel() * each * 8 + TUNING.inspection.samples * self.theta.nbytes) / MIB
 
     @cached_property
-    def leverage(self) -> Tensor:
-        """How freely every training node moves its own output; as if not at all where that takes too much memory."""
+    def leverage(self) -> Leverage | None:
+        """How freely every training node moves its own output; nothing where that takes too much memory."""
         if self.leverage_mib > self.memory_mib:
-            none = torch.zeros(1, 1, 1, dtype=torch.float64, device=self.theta.device)
-            return none.expand(self.objective.nodes.numel(), self.width, self.width)
+            return None
         with torch.enable_grad():
             return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
 
+    def pushes(self, removals: Removals, keys: Tensor) -> Tensor:
+        """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
+        return self._differences(lambda engine: engine.at(removals, keys))
+
+    def pushed(self, nodes: Tensor) -> Tensor:
+        """J x of some nodes on the graph as it is."""
+        return self._differences(lambda engine: [z[nodes] for z in engine.whole])
+
+    def _differences(self, outputs: Callable[[Engine], Sequence[Tensor]]) -> Tensor:
+        """Derivatives of some outputs along the directions of the leverage: differences of outputs at θ and beside."""
+        found = []
+        for engine, lengths in self._engines_beside():
+            with torch.no_grad():
+                found += _quotients(outputs(engine), lengths)
+        return torch.stack(found, dim=1)
+
+    def _engines_beside(self) -> Iterator[tuple[Engine, list[float]]]:
+        """What finds outputs at θ and beside it, along as many directions at once as memory allows; kept if all."""
+        assert self.leverage is not None
+        numbers = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
+        widest = max([self.width, *(value.size(0) for value in trained(self.objective.model).values())])
+        most = max(1, int(numbers / widest))
+        if most < self.leverage.directions.size(0):
+            for models, lengths in self._models_beside(most):
+                yield self._engine_at(models), lengths
+            return
+        if "_kept" not in vars(self):
+            models, lengths = next(self._models_beside(most))
+            vars(self)["_kept"] = self._engine_at(models), lengths
+        yield vars(self)["_kept"]
+
+    def _models_beside(self, most: int) -> Iterator[tuple[list[nn.Module], list[float]]]:
+        """The model at θ and beside it along some directions of the leverage, with the lengths along these."""
+        assert self.leverage is not None
+        theta = self.theta.to(self.data.x.dtype)
+        for some in self.leverage.directions.to(theta).split(most):
+            lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
+            yield [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))], lengths.tolist()
+
     @cached_property
     def engine(self) -> Engine:
-        """What finds the outputs that removals change."""
-        data, forward = self.data, self.objective.forward
+        """What finds the outputs that removals change, at θ + h s and at θ − h s."""
         self.objective.meter.passes += 2
-        if forward is call and self._exact:
-            weights = [{name: p.detach() for name, p in model.named_parameters()} for model in self._beside]
-            form = form_of(self._beside[0], data, weights)
-            if form is not None:
-                return Ripples(data, form, self.scorer.slopes())
+        form = self._form(self._beside)
+        if form is not None:
+            return Ripples(self.data, form, self.scorer.slopes())
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
                 "and edges cannot be scored side by side; say it, hops=2, or ask for labels and groups, which need not "
                 "know"
             )
-        found = Copies(data, self.reach, [_caller(forward, model) for model in self._beside])
+        found = self._copies(self._beside)
         self._try(found)
         return found
+
+    def _engine_at(self, models: list[nn.Module]) -> Engine:
+        """What finds them at other parameters."""
+        form = self._form(models)
+        self.objective.meter.passes += len(models)
+        return self._copies(models) if form is None else Ripples(self.data, form)
+
+    def _form(self, models: list[nn.Module]) -> Form | None:
+        if self.objective.forward is not call or not self._exact:
+            return None
+        weights = [{name: p.detach() for name, p in model.named_parameters()} for model in models]
+        return form_of(models[0], self.data, weights)
+
+    def _copies(self, models: list[nn.Module]) -> Copies:
+        return Copies(self.data, self.reach, [_caller(self.objective.forward, model) for model in models])
 
     def _try(self, engine: Engine) -> None:
         """Copies of neighbourhoods give what the whole graph gives, or the model is not what its layers tell."""
@@ -186,6 +240,12 @@ class Subject:
                         f"on more than the {self.reach.steps} hops of {self.reach.source}; say how far messages "
                         "travel, hops=…, where it is more"
                     )
+
+
+def _quotients(outputs: Sequence[Tensor], lengths: Sequence[float]) -> list[Tensor]:
+    """Derivatives from outputs at θ and at some lengths beside it."""
+    here, *beside = (z.double().flatten(1) if z.dim() > 1 else z.double()[:, None] for z in outputs)
+    return [(z - here) / length for z, length in zip(beside, lengths, strict=True)]
 
 
 def _caller(forward: Callable[[nn.Module, Data], Tensor], model: nn.Module) -> Callable[[Data], Tensor]:

@@ -54,7 +54,7 @@ def check_repair(run: Run, kinds: tuple[str, ...], share: float | None, rounds: 
     found = 0 if val is None else int((val & (graph.y >= 0) & ~graph.train_mask).sum())
     if found < 2 * LEAST:
         raise DataError(
-            f"repair keeps only what helps on validation nodes held out from detection, and the graph has {found} "
+            f"repair keeps only what helps on validation nodes that did not choose it, and the graph has {found} "
             f"(data.val_mask); give it at least {2 * LEAST}"
         )
     if int(torch.unique(graph.y[graph.train_mask]).numel()) < 2:
@@ -64,7 +64,7 @@ def check_repair(run: Run, kinds: tuple[str, ...], share: float | None, rounds: 
 
 
 def halves(run: Run, seed: int) -> tuple[Tensor, Tensor]:
-    """Masks of the validation nodes for detection and of those that decide, classes spread over both."""
+    """Masks of the two halves of the validation nodes, classes spread over both."""
     data = run.data
     val = data.val_mask & (data.y >= 0) & ~data.train_mask
     side = deal(data.y, val, 2, seed)

@@ -40,9 +40,9 @@ def repair(
     label and neighbours expect, and triggers of backdoors by patterns of features that go with labels which neighbours
     contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
-    for labels whose right value is plain. Half of the validation nodes serve detection; a step is kept if the other
-    half is better by more than chance, in its loss or in loss and F1, and its F1 no lower than at the beginning. The
-    run that is given stays as it is, and no test label is read.
+    for labels whose right value is plain. Each half of the validation nodes chooses how much goes, and the other half
+    judges that choice; a step is kept if they are better by more than chance, in their loss or in loss and F1, and
+    their F1 is no lower than at the beginning. The run that is given stays as it is, and no test label is read.
 
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
@@ -76,9 +76,9 @@ def repair(
     wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     check_repair(run, wanted, false_share, rounds, folds)
     here = run if run.prepared is not None else run.prepare()
-    trusted, held_out = halves(run, seed)
-    begun = score_on(here, held_out, trusted)
-    watch = Watch(trusted, held_out, false_share, folds, seed, begun)
+    dealt = halves(run, seed)
+    begun = score_on(here, dealt)
+    watch = Watch(dealt, false_share, folds, seed, begun)
     before, steps = here, list[Step]()
     suspects: dict[tuple[str, tuple[int, ...]], Suspect] = {}
     judged: dict[str, Run] = {}
@@ -97,8 +97,8 @@ def repair(
         run=here,
         steps=tuple(steps),
         suspects=tuple(suspects.values()),
-        held_out=(begun, score_on(here, held_out, trusted)),
-        deciding=tuple(held_out.nonzero().flatten().tolist()),
+        held_out=(begun, score_on(here, dealt)),
+        deciding=tuple((dealt[0] | dealt[1]).nonzero().flatten().tolist()),
         config={
             "kinds": list(wanted),
             "false_share": {kind: watch.share_of(cast(Kind, kind)) for kind in wanted},

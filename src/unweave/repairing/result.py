@@ -1,6 +1,6 @@
 """What a repair found and did."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -26,7 +26,7 @@ class Repair:
         run: The run after, with a receipt for everything that was done; ``before`` where nothing helped.
         steps: Every step, kept or not.
         suspects: All that is suspect, the most suspect of each kind first, with what was done about it.
-        held_out: Loss and F1 of the validation nodes that decided, before and after.
+        held_out: Loss and F1 of the validation nodes, which decided, before and after.
         deciding: Those nodes.
         config: The options.
     """
@@ -126,4 +126,4 @@ def _told(score: Score | None) -> dict[str, float] | None:
 
 def _step(step: Step) -> dict[str, Any]:
     told = {"requests": list(step.requests), "before": _told(step.before), "after": _told(step.after)}
-    return asdict(step) | told
+    return vars(step) | told

@@ -1,8 +1,9 @@
 """Rounds of a repair: detect, try, and keep what helps.
 
-Half of the validation nodes serve detection and choose how much of what is suspect goes; the other half, which nothing
-else has looked at, decides whether a step is kept. A step is one kind of suspects: some are forgotten (a request), and
-labels whose right value is plain are corrected (a change).
+A step is one kind of suspects: some are forgotten (a request), and labels whose right value is plain are corrected (a
+change). Validation nodes choose how much goes and decide whether that is kept, and no node does both: they are dealt
+into two halves, and what each half likes best is judged by the other. So all of them decide, and none by its own
+choice. Detection itself fits one temperature to the first half, and looks at nothing else of them.
 """
 
 import math
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from unweave.changes import Change
 from unweave.errors import RequestError, SolverError
-from unweave.objective.scores import log_probabilities, micro_f1
+from unweave.objective.scores import log_probabilities
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.labels import Labels, fitted_weights, judge_labels
 from unweave.repairing.rows import judge_rows
@@ -34,7 +35,7 @@ from unweave.repairing.unseen import Unseen, unseen
 from unweave.request import Request
 from unweave.run.run import Run
 
-__all__ = ["Score", "Step", "Watch", "judge", "score_on", "step"]
+__all__ = ["Score", "Step", "Watch", "crossed", "judge", "score_on", "step"]
 
 PARTS = (0.125, 0.25, 0.5, 0.75, 1.0)
 """Shares of the false discoveries that are allowed, tried in turn: the surest alone, and more, up to all that is
@@ -57,14 +58,22 @@ class Score:
     """How good a model is on some nodes.
 
     Attributes:
-        loss: Mean cross-entropy, at the temperature that suits the model best.
-        f1: Micro-F1.
-        losses: The loss of each node.
+        losses: The cross-entropy of each node, at the temperature that the other half of the nodes wants.
+        right: Whether each is predicted as it is labelled.
     """
 
-    loss: float
-    f1: float
-    losses: tuple[float, ...] = field(repr=False)
+    losses: Tensor = field(repr=False)
+    right: Tensor = field(repr=False)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy."""
+        return float(self.losses.mean())
+
+    @property
+    def f1(self) -> float:
+        """Micro-F1."""
+        return float(self.right.double().mean())
 
 
 @dataclass(frozen=True)
@@ -80,8 +89,8 @@ class Step:
         relabelled: How many were corrected.
         kept: Whether it was kept.
         why: Why, or why not.
-        before: The held-out nodes before.
-        after: The held-out nodes after; ``None`` where nothing was tried.
+        before: The validation nodes before.
+        after: The validation nodes after; ``None`` where nothing was tried.
         requests: Digests of the request and the change, as the receipts have them.
     """
 
@@ -98,16 +107,22 @@ class Step:
     requests: tuple[str, ...] = ()
 
 
-def score_on(run: Run, mask: Tensor, trusted: Tensor) -> Score:
-    """Loss and F1 of a run on some nodes, its outputs scaled as the trusted nodes want them.
+def score_on(run: Run, halves: tuple[Tensor, Tensor]) -> Score:
+    """How good a run is on the validation nodes, each half at the temperature that the other wants.
 
-    One temperature takes out how sure of itself a model is, which removing data changes for reasons of its own.
+    A temperature takes out how sure of itself a model is, which removing data changes for reasons of its own.
+
+    Args:
+        run: A run.
+        halves: Masks of the two halves.
     """
     said = log_probabilities(run.model, run.data, run.forward).detach().double()
-    labels = run.data.y
-    scaled = F.log_softmax(fitted_weights(said[None, trusted], labels[trusted]) * said, dim=-1)
-    losses = F.nll_loss(scaled[mask], labels[mask], reduction="none")
-    return Score(float(losses.mean()), micro_f1(said, labels, mask), tuple(losses.tolist()))
+    labels, losses = run.data.y, said.new_zeros(said.size(0))
+    for mine, other in (halves, halves[::-1]):
+        scaled = F.log_softmax(fitted_weights(said[None, other], labels[other]) * said[mine], dim=-1)
+        losses[mine] = F.nll_loss(scaled, labels[mine], reduction="none")
+    nodes = halves[0] | halves[1]
+    return Score(losses[nodes], (said.argmax(dim=1) == labels)[nodes])
 
 
 @dataclass(frozen=True)
@@ -115,17 +130,15 @@ class Watch:
     """Who looks at what: the options of a repair, and what was found of the run looked at last.
 
     Attributes:
-        trusted: Validation nodes for detection.
-        held_out: Validation nodes that decide.
+        halves: Masks of the two halves of the validation nodes.
         share: Share of false discoveries that is allowed; by kind (:data:`SHARES`) where it is ``None``.
         folds: Models that have each forgotten a part of the labels.
         seed: For all that is drawn.
-        begun: The held-out nodes at the very beginning.
+        begun: The validation nodes at the very beginning.
         known: The run that was judged last, with what was found.
     """
 
-    trusted: Tensor
-    held_out: Tensor
+    halves: tuple[Tensor, Tensor]
     share: float | None
     folds: int
     seed: int
@@ -145,14 +158,14 @@ class Watch:
         if id(run) not in self.known:
             data = run.data
             seen = unseen(run, folds=self.folds, seed=self.seed)
-            found = judge_labels(data, seen, self.trusted)
+            found = judge_labels(data, seen, self.halves[0])
             doubted = data.train_mask & (found.wrong > 0.5)
             if bool(doubted.any()):
                 labels = doubted.nonzero().flatten().tolist()
                 # Prepared once, and not for every fold that takes the graph past what the old curvature is good for.
                 without = run.forget(Request(labels=labels), "gif", allow_class_loss=True).prepare()
                 seen = unseen(without, folds=self.folds, seed=self.seed)
-                found = judge_labels(data, seen, self.trusted, data.train_mask & ~doubted)
+                found = judge_labels(data, seen, self.halves[0], data.train_mask & ~doubted)
             self.known.clear()
             self.known[id(run)] = (run, seen, found)  # the run is held, so that no other has its id
         return self.known[id(run)][1:]
@@ -189,24 +202,27 @@ def proposed(suspects: list[Suspect], share: float) -> list[Suspect]:
 
 
 def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, list[Suspect]]:
-    """Detect one kind, try to be without it, and keep that if it helps on the nodes that were held out.
+    """Detect one kind, try to be without it, and keep that if it helps on validation nodes that did not choose it.
 
     Returns:
         The run (the same where nothing was kept), what was done, and the suspects.
     """
     suspects = judge(run, kind, watch)
-    before = score_on(run, watch.held_out, watch.trusted)
+    before = score_on(run, watch.halves)
     share = watch.share_of(kind)
     most = proposed(suspects, share)
     told = Step(number, kind, len(most), false_share(most), 0, 0, False, _unsure(suspects, share), before, None)
     if not most:
         return run, told, suspects
-    best, failed = _best(run, suspects, share, number, watch)
+    best, tried, failed = _best(run, suspects, share, number, watch)
     if best is None:
         return run, replace(told, why=failed), suspects
-    after, acted = best
-    score = score_on(after, watch.held_out, watch.trusted)
-    kept = score.f1 >= watch.begun.f1 and (_same if kind == "triggers" else _better)(before, score)
+    after, acted, score = best
+    if kind == "triggers":
+        good = _same(before, score)
+    else:
+        good = score.loss < before.loss and _better(before, crossed([before, *tried], watch.halves))
+    kept = good and score.f1 >= watch.begun.f1
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
         told,
@@ -215,7 +231,7 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
         forgotten=len(acted) - relabelled,
         relabelled=relabelled,
         kept=kept,
-        why=_why(before, score, kept),
+        why=_why(before, score, kept, good),
         after=score,
         requests=tuple(str(receipt.request_digest) for receipt in after.receipts[len(run.receipts) :]),
     )
@@ -224,15 +240,26 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     return (after if kept else run), told, (acted + others if kept else suspects)
 
 
+def crossed(ways: list[Score], halves: tuple[Tensor, Tensor]) -> Score:
+    """Each half of the nodes by the way that the other half likes best: what choosing among them is worth."""
+    first = halves[0][halves[0] | halves[1]]
+    losses, right = ways[0].losses.clone(), ways[0].right.clone()
+    for mine in (first, ~first):
+        best = min(ways, key=lambda way: float(way.losses[~mine].mean()))
+        losses[mine], right[mine] = best.losses[mine], best.right[mine]
+    return Score(losses, right)
+
+
 def _best(
     run: Run, suspects: list[Suspect], share: float, number: int, watch: Watch
-) -> tuple[tuple[Run, list[Suspect]] | None, str]:
-    """Of some ways to be without the suspects, the one that the trusted nodes like best; or why there is none.
+) -> tuple[tuple[Run, list[Suspect], Score] | None, list[Score], str]:
+    """Of some ways to be without the suspects the one of lowest loss, how good all are, or why there is none.
 
-    To do nothing is one of them. Backdoors they do not see: of these, all that is proposed goes.
+    Of backdoors, which validation nodes do not see, all that is proposed goes.
     """
     hidden = suspects[0].kind == "triggers"
-    best = None if hidden else (score_on(run, watch.trusted, watch.trusted).loss, run, list[Suspect]())
+    best: tuple[Run, list[Suspect], Score] | None = None
+    scores: list[Score] = []
     tried: set[tuple[int, bool]] = set()
     failed = ""
     for part, correct in product((1.0,) if hidden else PARTS, (False, True)):
@@ -247,15 +274,10 @@ def _best(
         except (SolverError, RequestError) as error:
             failed = str(error)
             continue
-        loss = score_on(after, watch.trusted, watch.trusted).loss
-        if best is None or loss < best[0]:
-            best = (loss, after, acted)
-    if best is not None and best[2]:
-        return best[1:], ""
-    return (
-        None,
-        f"no step could be taken: {failed}" if failed else "the validation nodes for detection like it no better",
-    )
+        scores.append(score_on(after, watch.halves))
+        if best is None or scores[-1].loss < best[2].loss:
+            best = (after, acted, scores[-1])
+    return best, scores, f"no step could be taken: {failed}" if failed else "it would take the last label of a class"
 
 
 def _unsure(suspects: list[Suspect], share: float) -> str:
@@ -297,15 +319,16 @@ def _same(before: Score, after: Score) -> bool:
 
 def _moved(before: Score, after: Score) -> float:
     """How far losses have moved, in standard errors of the difference, node by node."""
-    moved = torch.tensor(after.losses, dtype=torch.double) - torch.tensor(before.losses, dtype=torch.double)
+    moved = after.losses - before.losses
     return float(moved.mean() / (moved.std() / math.sqrt(moved.numel())).clamp(min=torch.finfo(moved.dtype).tiny))
 
 
-def _why(before: Score, after: Score, kept: bool) -> str:
-    moved = f"held-out loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
-    lower = _better(before, after)
-    word = "better" if lower and kept else "as good" if kept else "F1 fell" if lower else "no better than chance"
-    return f"{word} on the nodes held out: {moved}"
+def _why(before: Score, after: Score, kept: bool, good: bool) -> str:
+    moved = f"validation loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
+    word = "F1 is lower than at the beginning" if good and not kept else "no better than chance"
+    if kept:
+        word = "better" if after.loss < before.loss else "as good"
+    return f"{word}: {moved}"
 
 
 def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:

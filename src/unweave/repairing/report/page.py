@@ -71,10 +71,10 @@ def _headline(repair: Repair) -> str:
 def _verdict(repair: Repair, name: str) -> Markup:
     before, after = repair.held_out
     lead = (
-        f"On {len(repair.deciding)} validation nodes that detection did not see, the loss went from {before.loss:.4f} "
+        f"On {len(repair.deciding)} validation nodes the loss went from {before.loss:.4f} "
         f"to {after.loss:.4f} and F1 from {before.f1:.3f} to {after.f1:.3f}."
         if repair.done
-        else "No step made the model better on the validation nodes that were held out, so it is as it was."
+        else "No step made the model better on validation nodes that had not chosen it, so it is as it was."
         if any(step.after is not None for step in repair.steps)
         else "Nothing was suspect enough to be tried, so it is as it was."
     )
@@ -121,7 +121,7 @@ def _classes(repair: Repair) -> Markup:
         tag("tr", tag("th", str(label), scope="row"), *(tag("td", text) for text in (str(n), f"{a:.2f}", f"{b:.2f}")))
         for label, (n, a, b) in repair.by_class().items()
     ]
-    caption = "Share of each class that is found, of the validation nodes that were held out."
+    caption = "Share of each class that is found, of the validation nodes."
     return section(
         "Before and after, by class", "classes", _table(("Class", "Nodes", "Before", "After"), rows, caption)
     )
