@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave._core.memory import check_memory
@@ -23,6 +24,7 @@ from unweave.objective.checks import (
     check_classes,
     check_data,
     check_deterministic,
+    check_finite,
     check_kind,
     check_labels,
     check_model,
@@ -205,7 +207,9 @@ def pose_bounded(
             meter=meter,
             known=known,
         )
-        check_outputs(problem.at_remaining.outputs, after.base)
+        held = problem.at_remaining.held()
+        with ranks.together("looking at outputs"):
+            check_finite(held.outputs)
     return problem, region, []
 
 

@@ -10,9 +10,10 @@ from unweave._core import ranks
 from unweave._core.cost import Meter
 from unweave._core.digest import tensor_digest
 from unweave.curvature.local import LocalProblem
-from unweave.errors import DivergenceError
+from unweave.errors import DivergenceError, MethodError
+from unweave.graph.edit import mask_of
 from unweave.graph.removal import Removal
-from unweave.objective.objective import Objective, Point
+from unweave.objective.objective import Held, Objective, Point
 
 __all__ = ["ASK", "Problem"]
 
@@ -71,7 +72,7 @@ class Problem:
 
     def release(self, *, gradients: bool) -> None:
         """Settle what every receipt needs and let go of both graphs of derivatives; they come back on demand."""
-        _ = self.original_value, self.remaining_value, self.remaining_losses, self.remaining_outputs
+        _ = self.original_value, self.remaining_value, self.remaining_losses, self._remaining
         _ = self.forgotten_gradient if gradients else None
         for name in ("at_original", "at_remaining"):
             self.__dict__.pop(name, None)
@@ -124,10 +125,11 @@ class Problem:
         return self.at_original.losses.detach()
 
     @cached_property
-    def original_outputs(self) -> Tensor:
+    def _original(self) -> Held:
         """Outputs on the old graph at θ0."""
-        outputs: Tensor = self.at_original.outputs.detach()
-        return outputs
+        with torch.no_grad():
+            point = self.__dict__.get("at_original") or self.original.at(self.theta)
+            return point.held()
 
     @cached_property
     def remaining_losses(self) -> Tensor:
@@ -135,10 +137,9 @@ class Problem:
         return self.at_remaining.losses.detach()
 
     @cached_property
-    def remaining_outputs(self) -> Tensor:
+    def _remaining(self) -> Held:
         """Outputs on the remaining graph at θ0."""
-        outputs: Tensor = self.at_remaining.outputs.detach()
-        return outputs
+        return self.at_remaining.held()
 
     def local(self, kept: float = 1.0, damping: float = 0.0) -> LocalProblem:
         """Q(θ) + ½δ‖θ − θ0‖² with Q(θ) = L'(θ) − kept·⟨∇L0(θ0), θ⟩: what an influence step solves."""
@@ -154,20 +155,21 @@ class Problem:
     @cached_property
     def request_change(self) -> float:
         """Mean over the remaining nodes of KL(outputs on the old graph ‖ outputs on the remaining one), at θ0."""
-        with torch.no_grad():
-            before = self.original.at(self.theta).outputs
-        return _divergence(before, self.remaining_outputs, self._kept.nonzero().flatten())
+        return _divergence(self._original, self._remaining, self._kept)
 
     @cached_property
     def feigned(self) -> float:
         """The mean KL that rounding of the outputs may feign."""
-        outputs = self.remaining_outputs
-        return 100 * (torch.finfo(outputs.dtype).eps * float(torch.maximum(outputs.max(), -outputs.min()))) ** 2
+        outputs = self._remaining.outputs
+        with ranks.together("the largest output"):
+            own = torch.maximum(outputs.max(), -outputs.min()) if outputs.numel() else outputs.new_zeros(())
+        largest = float(ranks.rows(own.reshape(1), [1] * ranks.size()).max())
+        return 100 * (torch.finfo(outputs.dtype).eps * largest) ** 2
 
     @cached_property
     def _kept(self) -> Tensor:
         """Which nodes remain."""
-        kept = torch.ones(self.remaining_outputs.size(0), dtype=torch.bool, device=self.theta.device)
+        kept = torch.ones(self._remaining.size, dtype=torch.bool, device=self.theta.device)
         kept[self.removal.nodes] = False
         return kept if self.remaining.seen is None else kept & self.remaining.seen
 
@@ -175,7 +177,7 @@ class Problem:
         """Mean over the remaining nodes of KL(outputs at θ0 ‖ outputs at the point); for class probabilities only."""
         if not self.remaining.loss.classes:
             return None
-        return _divergence(self.remaining_outputs, point.outputs, self._kept.nonzero().flatten())
+        return _divergence(self._remaining, point.held(), self._kept)
 
     def training_change(self, point: Point) -> float | None:
         """The same mean over the training nodes alone, of the objective that the point belongs to.
@@ -186,17 +188,21 @@ class Problem:
         """
         if not point.objective.loss.classes:
             return None
-        nodes = point.objective.nodes
-        before = self.original_outputs if point.objective is self.original else self.remaining_outputs
-        return _divergence(before, point.outputs, nodes)
+        before = self._original if point.objective is self.original else self._remaining
+        return _divergence(before, point.held(), mask_of(point.objective.nodes, before.size))
 
 
-def _divergence(before: Tensor, after: Tensor, nodes: Tensor) -> float:
-    """Mean KL(before ‖ after) of some nodes' outputs, which are logits; of several ranks each looks at a part."""
+def _divergence(before: Held, after: Held, wanted: Tensor) -> float:
+    """Mean KL(before ‖ after) of the nodes in a mask, whose outputs are logits; a rank looks at those that it has."""
     total = 0.0
     with ranks.together("a divergence"):
-        for some in torch.split(nodes.tensor_split(ranks.size())[ranks.rank()], ROWS):
-            p, q = (F.log_softmax(outputs.detach()[some].double(), dim=-1) for outputs in (before, after))
+        if not torch.equal(before.nodes, after.nodes):  # what is left is cut in the same places unless one went empty
+            raise MethodError(
+                "the request takes every training node that one of the ranks has; start fewer (--nproc-per-node)"
+            )
+        mine = wanted[before.nodes].nonzero().flatten()
+        for some in torch.split(mine, ROWS):
+            p, q = (F.log_softmax(held.outputs.detach()[some].double(), dim=-1) for held in (before, after))
             total += float((p.exp() * (p - q)).sum())
-    summed = ranks.total(torch.tensor(total, dtype=torch.float64, device=before.device))
-    return float(summed) / (nodes.numel() * before[:1, ..., 0].numel())
+    summed = ranks.total(torch.tensor(total, dtype=torch.float64, device=wanted.device))
+    return float(summed) / (int(wanted.sum()) * before.outputs[:1, ..., 0].numel())

@@ -21,6 +21,7 @@ __all__ = [
     "check_classes",
     "check_data",
     "check_deterministic",
+    "check_finite",
     "check_kind",
     "check_labels",
     "check_model",
@@ -198,9 +199,14 @@ def check_outputs(outputs: object, data: Data) -> Tensor:
             f"the model must give one row for each of {size} nodes, got {got}{_kind_of(outputs, data)}; "
             "pass forward=lambda model, data: … to choose or reshape its output"
         )
+    check_finite(outputs)
+    return outputs
+
+
+def check_finite(outputs: Tensor) -> None:
+    """No row that is no number."""
     if not all(bool(torch.isfinite(some).all()) for some in torch.split(outputs, ROWS)):
         raise ModelError("the model's outputs are not finite on this graph; it was not trained successfully")
-    return outputs
 
 
 def _kind_of(outputs: object, data: Data) -> str:

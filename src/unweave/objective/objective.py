@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Size, Tensor, nn
@@ -29,7 +30,7 @@ from unweave.objective.written_out import Sweeper, Swept
 from unweave.request import Request
 from unweave.tasks.task import Task
 
-__all__ = ["Forward", "Objective", "Point", "call"]
+__all__ = ["Forward", "Held", "Objective", "Point", "call"]
 
 Forward = Callable[[nn.Module, Data], Tensor]
 
@@ -261,6 +262,20 @@ class Objective:
         return loss.detach()
 
 
+class Held(NamedTuple):
+    """Outputs of some nodes.
+
+    Attributes:
+        nodes: Which.
+        outputs: Their outputs.
+        size: How many nodes there are in all, of which other ranks have the rest.
+    """
+
+    nodes: Tensor
+    outputs: Tensor
+    size: int
+
+
 class Point:
     """An objective evaluated at one θ; the forward pass is done once and kept.
 
@@ -286,6 +301,11 @@ class Point:
         """L(θ)."""
         theta = self.theta.detach().double()
         return float(self.losses.detach().double().sum() + (self.objective.mu.double() * theta.square()).sum() / 2)
+
+    def held(self) -> "Held":
+        """What this process has of the outputs: all of them."""
+        outputs = self.outputs.detach()
+        return Held(torch.arange(outputs.size(0), device=outputs.device), outputs, outputs.size(0))
 
     def loss_change(self, known: Tensor) -> float:
         """By how much the summed loss differs from known losses of the training nodes, node by node in double."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from unweave._core import ranks
 from unweave._core.mapped import blank
 from unweave.graph.view import GraphView
-from unweave.objective.objective import Objective, Point
+from unweave.objective.objective import Held, Objective, Point
 from unweave.objective.parts.sharing import Shares
 
 __all__ = ["BlockPoint", "InBlocks", "Work"]
@@ -140,6 +140,16 @@ class BlockPoint(Point):
             rest = objective.shares.of(others=True)
             outputs[rest.nodes.sort().values] = rest.all_rows(outputs[rest.mine])
         return outputs
+
+    def held(self) -> Held:
+        """What this rank has of the outputs: those of its own nodes, where these come with the losses."""
+        shares, size = self.objective.shares, self.objective.view.size
+        if not ranks.joined():
+            return super().held()
+        if shares.whole:
+            return Held(shares.of().mine, self._swept.outputs, size)
+        nodes = torch.arange(size, device=self.theta.device).tensor_split(ranks.size())[ranks.rank()]
+        return Held(nodes, self.outputs[nodes], size)
 
     def settle(self) -> "BlockPoint":
         """There is no graph of derivatives to let go."""

@@ -132,7 +132,9 @@ class Shares:
         self._view, self._how, self._nodes, self._others, self._keeps = view, (reach, border), nodes, others, keeps
         self._found: dict[bool, Share] = {}
         self.whole = False
-        if known is not None and known._found and min(known._found[False].of(nodes).counts):
+        if known is None or not (known._found or (keeps and ranks.joined())):
+            return
+        if min(known.of().of(nodes).counts):
             self.whole = known.whole
             for which, share in known._found.items():
                 self._found[which] = share if self.whole else share.of(others if which else nodes)
