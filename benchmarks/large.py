@@ -201,6 +201,21 @@ def forget(folder: Path, run: Path, kind: str, count: int, memory_mib: float, de
     return found
 
 
+def measured(folder: Path, run: Path, given: argparse.Namespace, note: Callable[[str, Document], None]) -> None:
+    """Every phase on a graph that is there."""
+    size = (given.model, given.hidden, given.memory_mib)
+    note("open", alone(opening, folder))
+    if given.model != "gcn":
+        note("propagate", alone(propagate, folder, *size))
+    note("train", alone(train, folder, run, *size))
+    for defer in (True, False):
+        for kind in ("nodes", "edges"):
+            for count in (1, given.requests):
+                phase = f"{'defer' if defer else 'forget'} {count} {kind}"
+                again = given.retrain and not defer and count > 1
+                note(phase, alone(forget, folder, run, kind, count, given.memory_mib, defer, again))
+
+
 def main() -> None:
     """Measure a graph of one size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -239,21 +254,11 @@ def main() -> None:
         shutil.rmtree(folder / "propagated", ignore_errors=True)
         note(f"open on {threads} threads", alone(opening, folder, threads=threads))
         note(f"propagate on {threads} threads", alone(propagate, folder, *size, threads=threads))
-    if given.threads:
-        return
-    note("open", alone(opening, folder))
-    if given.model != "gcn":
-        note("propagate", alone(propagate, folder, *size))
-    note("train", alone(train, folder, run, *size))
-    for defer in (True, False):
-        for kind in ("nodes", "edges"):
-            for count in (1, given.requests):
-                phase = f"{'defer' if defer else 'forget'} {count} {kind}"
-                again = given.retrain and not defer and count > 1
-                note(phase, alone(forget, folder, run, kind, count, given.memory_mib, defer, again))
+    if not given.threads:
+        measured(folder, run, given, note)
     if not given.keep:
         shutil.rmtree(folder)
-        shutil.rmtree(run)
+        shutil.rmtree(run, ignore_errors=True)
     if given.out.parent == RESULTS / "large":
         PAGE.write(given.out.parent)
 

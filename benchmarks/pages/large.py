@@ -66,15 +66,16 @@ def _beside(found: list[Document]) -> Blocks:
         "One-vs-rest logistic regression on P²X, the same for both, without noise; batches of random edges are removed "
         "one after the other. ScaleGUN is the authors' code: its C++ keeps P²X within `rmax` 1e-7, its own functions "
         "take one Newton step a batch. It holds the graph and three matrices of all nodes in memory; ours is a folder "
-        "on disk, and its seconds include everything up to the receipt. *Distance*: of the parameters after the last "
-        "batch to the minimum on the remaining graph, found in double precision, over the norm of that minimum."
+        "on disk, and its time includes everything up to the receipt. Seconds are those of the processor, on one "
+        "thread. *Distance*: of the parameters after the last batch to the minimum on the remaining graph, found in "
+        "double precision, over the norm of that minimum."
     )
     for graph in dict.fromkeys(c["graph"] for c in found):
         cells = [c for c in found if c["graph"] == graph]
         one, last = cells[0], max(c["number"] for c in cells)
         yield (
             f"{graph}: {one['nodes']:,} nodes, {one['stored_edges']:,} stored edges; {last + 1} batches of "
-            f"{one['batch']:,} edges, on {one['cores']} threads. Doing nothing leaves a distance of "
+            f"{one['batch']:,} edges. Doing nothing leaves a distance of "
             f"{next(c['distance_of_nothing'] for c in cells if c['number'] == last):.2g}."
         )
         ends = [
@@ -86,7 +87,7 @@ def _beside(found: list[Document]) -> Blocks:
             ends,
             {
                 "": lambda c: c["who"],
-                "seconds a batch": lambda c: number(c["mean"], ".3g"),
+                "processor seconds a batch": lambda c: number(c["mean"], ".3g"),
                 "distance": lambda c: f"{c['distance']:.2g}",
                 "test F1": lambda c: number(c["f1"], ".3f"),
             },

@@ -1,6 +1,7 @@
 """What a graph will take is told from its sizes alone, and by what was measured or taken before."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,17 @@ def test_rows_cost_by_training_nodes_and_blocks_by_their_neighbourhoods() -> Non
     assert "propagated" not in blocks.disk_mib
     assert told("gcn", memory_mib=1e6).sweeps == 1.0, "one block holds it all"
     assert blocks.sweeps == pytest.approx((1 + 10 + 100) * 10**4 / 10**6), "each block its own neighbourhood"
+
+
+def test_memory_follows_from_what_is_allocated() -> None:
+    few, all_ = told("sgc", memory_mib=64.0).memory_mib, told("sgc", memory_mib=1024.0).memory_mib
+    columns = 10**6 * 4 / 2**20
+    assert few["propagating"] - few["opening"] > 16 * columns, "64 MiB hold 16 columns of all nodes"
+    assert all_["propagating"] - few["propagating"] == pytest.approx(16 * columns, rel=0.2)
+    rare = told("sgc", replace(SIZES, training=10, held=10), memory_mib=64.0).memory_mib
+    outputs = 3 * 5 * columns
+    assert few["training"] - rare["training"] > 0.9 * outputs, "pages of outputs without a node of a mask take nothing"
+    assert few["a request"] > few["training"]
 
 
 def test_more_processes_share_rows_and_time_and_send_vectors_as_long_as_the_parameters() -> None:

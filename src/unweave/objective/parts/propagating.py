@@ -258,6 +258,7 @@ def _step(data: Data, degrees: Degrees, block: Array) -> Iterator[tuple[int, Arr
     known = structure_of(data.edge_index)
     assert known is not None
     start, sources, loops = known.start.numpy(), data.edge_index[0].numpy(), known.loops.numpy()
+    _ = degrees.own is not None and degrees.scale  # once, before threads ask for it
 
     def rows(ends: tuple[int, int]) -> tuple[int, Array]:
         low, high = ends

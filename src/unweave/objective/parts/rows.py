@@ -4,6 +4,7 @@ It is the objective in blocks (:mod:`unweave.objective.parts.blocks`) without ha
 mask; what nobody trains on, validates or tests is not evaluated.
 """
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -48,7 +49,7 @@ def locality_by_rows(model: nn.Module, view: GraphView, loss: Loss, decay: Tenso
         reach = find_reach(model, lambda: model(base.x.new_zeros(1, base.x.size(1)), view.edge_index[:, :0]))
         trained = base.train_mask.nonzero().flatten()
         trained = trained[view.in_training(trained)]
-        some = Data(x=table_of(view, what, min(limit, ROOM)).rows(trained[:1]))
+        some = Data(x=table_of(view, what, _room(limit)).rows(trained[:1]))
         check_labels(view.labels, loss, by_rows(model, some))
     return Locality(
         reach=reach,
@@ -74,7 +75,7 @@ class Rows(Blocks):
         what = rows_for(self.model, self.view, self.forward)
         assert what is not None
         self._what = what
-        self.table: Table = table_of(self.view, what, min(self._limit, ROOM))
+        self.table: Table = table_of(self.view, what, _room(self._limit))
         self._renewed: set[bool] = set()
         self._mine = self.shares.of().mine
         self._kept = self._gathered()
@@ -175,3 +176,7 @@ TOGETHER = 1 << 13
 
 ROOM = 2.0**30
 """Bytes for computing rows of a folder then, should they not be there."""
+
+
+def _room(limit: float) -> float:
+    return ROOM if limit == math.inf else limit
