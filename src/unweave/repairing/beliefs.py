@@ -31,9 +31,6 @@ STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 SWEEPS = 6
 """Of beliefs along the edges: as far as most graphs are wide."""
 
-TAILS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-"""Shares of chance pairs below which edges are counted, to bound how many of these are chance."""
-
 FEW = 1e-3
 """Share of chance edges below which nothing is to be told from none."""
 
@@ -104,31 +101,21 @@ def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
 
 def _means(values: Tensor, kind: Tensor) -> Tensor:
     """The mean of some numbers in each of the three kinds, as if a few of each were like all."""
-    total = values.new_zeros(3, *values.shape[1:]).index_add_(0, kind, values)
-    count = torch.bincount(kind, minlength=3).reshape(3, *(1 for _ in values.shape[1:]))
-    return (total + PRIOR * values.mean(dim=0)) / (count + PRIOR)
-
-
-def _quantiles(values: Tensor, shares: Tensor) -> Tensor:
-    """The values below which some shares of all lie; torch has a function for that, of 16 million at most."""
-    return values.sort().values[(shares * (values.numel() - 1)).long()]
+    total, count = values.new_zeros(3).index_add_(0, kind, values), torch.bincount(kind, minlength=3)
+    return (total + PRIOR * values.mean()) / (count + PRIOR)
 
 
 def chance_share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
-    """The share of what is there that looks like chance, and how probable each is to be that.
+    """The share of what is there that looks like chance, and how probable each is to be that (Storey, 2002).
 
-    What lies in the lower tail of chance of its kind is chance, but for what belongs and lies there too: so every tail
-    bounds the share from above (Storey, 2002). The least of these bounds is taken, each with its standard error, as the
-    tails that fewer of the sound ones reach are also those of which less is known (Blanchard, Lee and Scott, 2010).
+    Below the middle of chance of its kind hardly anything belongs, so that what lies there is chance but for little:
+    the share is an upper one.
     """
-    tails = torch.tensor(TAILS, dtype=likely.dtype, device=likely.device)
-    low = _quantiles(likely[~real], tails).repeat(3, 1)
+    low = likely[~real].median().expand(3).clone()
     for number in torch.unique(kind[~real]).tolist():
-        low[number] = _quantiles(likely[~real & (kind == number)], tails)
-    below = (likely[:, None] <= low[kind]).double()
-    mine, count = _means(below[real], kind[real]), torch.bincount(kind[real], minlength=3)[:, None] + PRIOR
-    error = (mine * (1 - mine) / count).sqrt()
-    share = ((mine + error) / _means(below[~real], kind[~real]).clamp(min=tails)).amin(dim=1)
+        low[number] = likely[~real & (kind == number)].median()
+    below = (likely <= low[kind]).double()
+    share = _means(below[real], kind[real]) / _means(below[~real], kind[~real]).clamp(min=0.5)
     rate = share.clamp(max=1.0)[kind[real]]
     return float(rate.mean()), (rate * (-likely[real]).exp()).clamp(max=1.0)
 
