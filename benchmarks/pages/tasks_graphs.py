@@ -24,8 +24,9 @@ def blocks(found: list[Document]) -> Blocks:
         "Adam's 0.01 from a new state, which leaves a minimum: a weak control. With the decay of 0.01, the best by "
         "the 43 papers of validation of `literature`, seeds agree to 0.985 and `gif` closed 0.84 to 0.94; `train` "
         "goes on to larger ones that validation does not show to be worse, until they agree. *Refused*: training "
-        "jumps to and fro along the direction of largest curvature, and a step would lead anywhere. With a hidden layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % of the graphs of "
-        "MUTAG, as `gif` and retraining ended at different minima; now it is drawn and not trained."
+        "jumps to and fro along the direction of largest curvature, and a step would lead anywhere. With a hidden "
+        "layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % of the graphs of MUTAG, as `gif` and "
+        "retraining ended at different minima; now it is drawn and not trained."
     )
     rows: list[dict[str, Any]] = [
         {"cell": cell, "name": name, **request} for cell in found for name, request in cell["requests"].items()
