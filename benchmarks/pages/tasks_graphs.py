@@ -23,9 +23,10 @@ def blocks(found: list[Document]) -> Blocks:
         "or less than nothing, retraining itself is no better known than that. *Fine-tuning* had as many passes, at "
         "Adam's 0.01 from a new state, which leaves a minimum: a weak control. With the decay of 0.01, the best by "
         "the 43 papers of validation of `literature`, seeds agree to 0.985 and `gif` closed 0.84 to 0.94; `train` "
-        "goes on to larger ones that validation does not show to be worse, until they agree. All cells are of one "
-        "seed. With a hidden layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % of the graphs of "
-        "MUTAG, as `gif` and retraining ended at different minima; now it is drawn and not trained."
+        "goes on to larger ones that validation does not show to be worse, until they agree. *Refused*: training "
+        "jumps to and fro along the direction of largest curvature, and a step would lead anywhere. With a hidden "
+        "layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % of the graphs of MUTAG, as `gif` and "
+        "retraining ended at different minima; now it is drawn and not trained."
     )
     rows: list[dict[str, Any]] = [
         {"cell": cell, "name": name, **request} for cell in found for name, request in cell["requests"].items()
@@ -33,7 +34,7 @@ def blocks(found: list[Document]) -> Blocks:
     yield columns(
         rows,
         {
-            "": lambda r: f"{r['cell']['data']}, {r['cell']['way']}, {r['name']}",
+            "": lambda r: f"{r['cell']['data']}, {r['cell']['way']}, seed {r['cell']['seed']}, {r['name']}",
             "decay": lambda r: f"{r['cell']['weight_decay']:g}",
             "F1": lambda r: f"{r['cell']['scores']['test_f1']:.3f}",
             "agreement": lambda r: number(r["cell"]["scores"].get("agreement"), "+.3f"),
@@ -41,7 +42,7 @@ def blocks(found: list[Document]) -> Blocks:
             "closed": lambda r: "refused" if "refused" in r else number(r["gap_closed"], "+.4f"),
             "another seed": lambda r: number(r.get("other_seed"), "+.4f"),
             "fine-tuning": lambda r: number(r.get("finetune"), "+.1f"),
-            "passes": lambda r: f"{r.get('passes', 0)} of {r['retrain_passes']}",
+            "passes": lambda r: f"{r.get('passes', '–')} of {r['retrain_passes']}",
         },
     )
     forgettable = [r for r in rows if r["cell"]["way"] == "forgettable"]

@@ -201,7 +201,7 @@ def _carried_out(
         with meter.phase("forget"):
             outcome = how.forget(problem)
             _check_outcome(outcome, problem, how)
-            outcome, rows = (outcome, 0) if how.name == "none" else without_rows(outcome, problem)
+            outcome, rows = (outcome, 0) if how.name == "none" else without_rows(outcome, problem, local=how.local)
         with meter.phase("verify"):
             digest = problem.digest
             new = _load(own, outcome)

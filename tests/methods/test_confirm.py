@@ -1,5 +1,7 @@
 """Models that fit their training nodes almost perfectly: no step is refused for what other nodes do, none is silent."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,12 +13,13 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.products import products
+from unweave.errors import NoProgressError
 from unweave.methods import GIF
 from unweave.methods.posing import pose
 from unweave.methods.problem import Problem
 from unweave.methods.step import Step, Verdict
 from unweave.objective.objective import call
-from unweave.objective.parameters import flatten
+from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
 
@@ -197,3 +200,21 @@ def test_a_decay_that_no_training_can_have_minimised_is_told(data: Data, name: s
     right = uw.unlearn(model, data, one_node(data, 3), weight_decay=optimiser).receipt
     assert not any("times as hard" in warning for warning in right.warnings)
     assert "weight decay " + ("AdamW, 0.05 times" if name == "AdamW" else "0.05") in str(right).replace("\n", " ")
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_no_step_where_training_jumps_along_the_largest_curvature(data: Data, prepared: bool) -> None:
+    polished = uw.polish(uw.models.GCN(16, 3), data, weight_decay=0.05, examine=False)
+    request, theta, top = one_node(data, 0), flatten(polished.model), polished.prepared.curvature
+    for column, refused in ((0, True), (top.values.numel() - 1, False)):
+        model = copy.deepcopy(polished.model)
+        # As far as lowers the objective by a hundredth on the way back, which is no minimum any more.
+        far = (2 * 0.01 * polished.prepared.objective / float(top.values[column])) ** 0.5
+        load_flat(model, theta + far * top.vectors[:, column])
+        ready = uw.prepare(model, data, weight_decay=0.05) if prepared else None
+        how = {"weight_decay": 0.05, **({} if ready is None else {"prepared": ready})}
+        if refused:
+            with pytest.raises(NoProgressError, match="not come to rest"):
+                uw.unlearn(model, data, request, **how)
+        else:
+            uw.unlearn(model, data, request, **how)

@@ -97,7 +97,8 @@ def _lasting(held: Tensor, spare: Tensor, used: Tensor, gradient: Tensor) -> Ten
     bends = clearly.t() @ (gradient.t() @ spare @ right[:, clear]) / squares[clear].sqrt()
     if not clear.numel() or float(torch.linalg.eigvalsh((bends + bends.t()) / 2)[0]) > 0:
         return None
-    return torch.linalg.qr(traces @ right[:, order]).Q
+    lasting: Tensor = torch.linalg.qr(traces @ right[:, order]).Q
+    return lasting
 
 
 def _sized(

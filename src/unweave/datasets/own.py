@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from unweave.datasets.folder import load_folder
 from unweave.errors import DataError
 from unweave.tasks import Graphs, Links, Recommendation, Relations
 
-__all__ = ["SUFFIXES", "read_graph", "writing_graph"]
+__all__ = ["SUFFIXES", "graph_bytes", "read_graph", "writing_graph"]
 
 SUFFIXES = (".pt", ".pth", ".safetensors")
 TASK, TASKS = "task", {kind.__name__: kind for kind in (Graphs, Links, Recommendation, Relations)}
@@ -75,13 +76,7 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
     path = Path(path)
     if path.suffix not in (".pt", ".pth"):
         raise DataError(f"{path} must end in .pt: that is how a graph is written")
-    new = path.with_name(f"{path.name}.new")
-    kept = {key: value for key, value in data.to_dict().items() if value is not None}
-    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor) and not _plain(value)), None)
-    if odd is not None:
-        raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
-    if type(data) in TASKS.values():
-        kept[TASK] = type(data).__name__
+    new, kept = path.with_name(f"{path.name}.new"), _kept(data)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torch.save(kept, new)
@@ -89,6 +84,24 @@ def writing_graph(data: Data, path: str | Path) -> Iterator[None]:
         raise DataError(f"cannot write the graph {path}: {error}") from error
     yield
     new.replace(path)
+
+
+def graph_bytes(data: Data) -> bytes:
+    """What :func:`writing_graph` writes."""
+    content = BytesIO()
+    torch.save(_kept(data), content)
+    return content.getvalue()
+
+
+def _kept(data: Data) -> dict[str, object]:
+    """What such a file holds of a graph, by name."""
+    kept = {key: value for key, value in data.to_dict().items() if value is not None}
+    odd = next((key for key, value in kept.items() if not isinstance(value, Tensor) and not _plain(value)), None)
+    if odd is not None:
+        raise DataError(f"data.{odd} is a {type(kept[odd]).__name__}, which such a file cannot hold; keep Run.data")
+    if type(data) in TASKS.values():
+        kept[TASK] = type(data).__name__
+    return kept
 
 
 def _made(found: dict[str, object], path: Path) -> Data:

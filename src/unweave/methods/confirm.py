@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 
 from unweave._core.tuning import TUNING
+from unweave.curvature.solvers import LowRank
+from unweave.errors import NoProgressError
 from unweave.graph.index import among
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
 from unweave.request import ALL
 
-__all__ = ["beyond", "confirmed", "confirming_passes", "saturated"]
+__all__ = ["beyond", "confirmed", "confirming_passes", "refuse_restless", "saturated"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""
@@ -78,6 +80,36 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
     details: dict[str, Any] = {"confirmed": False, **({"shortened_to": float(f"{length:.3g}")} if shortened else {})}
     details |= {} if believed else {"too_long": True}
     return problem.theta + length * x if shortened else theta, details, (warning,)
+
+
+def refuse_restless(problem: Problem, curvature: LowRank, damping: float, promised: float) -> None:
+    """Refuse a step on a model whose training had not come to rest.
+
+    Any descent settles first along the direction of largest curvature, unless its steps are too long for that: then it
+    jumps to and fro there, a retraining ends at another place of the jump, and the request pulls at where this one
+    ended. So it is where most of the gradient that training left lies along that direction, and what would be gained
+    there, by its quadratic model, is something beside what the step promises.
+
+    Args:
+        problem: What the request poses.
+        curvature: The top of its curvature.
+        damping: Of the step.
+        promised: By how much the step lowers Q, by its quadratic model.
+
+    Raises:
+        NoProgressError: It had not.
+    """
+    gradient = problem.original_gradient
+    along = float(curvature.vectors[:, 0] @ gradient) ** 2
+    left = along / (float(curvature.values[0]) + damping) / 2 / max(abs(promised), 1e-30)
+    share = along / max(float(gradient @ gradient), 1e-30)
+    if share > TUNING.step.jumping and left > TUNING.step.restless:
+        raise NoProgressError(
+            f"training had not come to rest, so that a step may lead away from a retrained model: {share:.0%} of the "
+            f"gradient that it left lies along the direction of largest curvature, where it jumps to and fro, and that "
+            f"is worth {left:.2g} times what the step would gain. Use method='retrain' or 'auto', train with a smaller "
+            "learning rate, or bring the model to a minimum (forgettable=True, or unweave.polish)"
+        )
 
 
 def beyond(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ...]:

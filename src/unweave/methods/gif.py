@@ -15,7 +15,7 @@ from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import beyond, confirmed, confirming_passes, saturated
+from unweave.methods.confirm import beyond, confirmed, confirming_passes, refuse_restless, saturated
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
@@ -102,6 +102,7 @@ class GIF(InfluenceStep):
         The damping is raised until no more of ∇Q is left than a rehearsal may leave (:mod:`unweave.curvature.damping`);
         where none does that well, the one that does best is taken.
         """
+        refuse_restless(problem, step.space.low_rank(), step.damping, step.promised)
         spent, found = step.tries, list[tuple[float, Step, Tensor, int]]()
         for _ in range(TUNING.damping.rehearsals):
             theta, gradient, steps, evaluations = self._corrected(problem, step)
@@ -289,6 +290,8 @@ class GIF(InfluenceStep):
             enough = min(*self._at_rest(problem), float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:
             enough = TUNING.step.enough * size
+        if damping is not None:
+            refuse_restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
         most = self._most(problem, damped=damping is not None)
         pays = most >= TUNING.step.recording or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"

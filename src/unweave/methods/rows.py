@@ -17,14 +17,20 @@ from unweave.tasks.task import Task
 __all__ = ["embedded_rows", "tables_left", "without_rows"]
 
 
-def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
-    """The outcome with the rows of deleted nodes set to zero, and how many these are.
+def without_rows(outcome: Outcome, problem: Problem, *, local: bool) -> tuple[Outcome, int]:
+    """The outcome with the rows of deleted nodes set to zero, and how many of these the request deleted.
 
     Nothing that remains uses such a row, so zero is where weight decay leaves it; what it had pulled on other rows is
     forgotten by the method. Ids do not shift, so the row stays in its place, without content. Whether a parameter is
-    such a table is tried: no output of an example that remains may change.
+    such a table is tried: no output of an example that remains may change. Rows that earlier requests emptied stay so:
+    the curvature of training, which steps begin with, knows of them.
+
+    Args:
+        outcome: What a method gave.
+        problem: What the request posed.
+        local: Whether the method moves θ by the gradient there.
     """
-    theta, count = outcome.theta, 0
+    theta, count = _as_empty(outcome.theta, problem) if local else outcome.theta, 0
     before: Tensor | None = None
     for choices in _tables(problem.remaining.model, problem.removal):
         before = _shown(problem, theta) if before is None else before
@@ -34,7 +40,21 @@ def without_rows(outcome: Outcome, problem: Problem) -> tuple[Outcome, int]:
             if bool(((_shown(problem, emptied) - before).abs() <= rounding(before)).all()):
                 theta, count = emptied, count + entries.size(0)
                 break
-    return (replace(outcome, theta=theta, point=None), count) if count else (outcome, 0)
+    return (outcome if theta is outcome.theta else replace(outcome, theta=theta, point=None)), count
+
+
+def _as_empty(theta: Tensor, problem: Problem) -> Tensor:
+    """θ with the rows of tables at zero that were there, and that nothing pulls at."""
+    task = problem.remaining.task
+    tables = {} if task is None else task.tables(problem.remaining.model)
+    if not tables:
+        return theta
+    there = problem.remaining.split((problem.theta != 0) | (problem.remaining_gradient != 0))
+    left, moved = theta.clone(), problem.remaining.split(theta)
+    idle = {name: ~there[name].any(dim=1) & moved[name].any(dim=1) for name in tables if name in there}
+    for name, rows in idle.items():
+        problem.remaining.split(left)[name][rows] = 0
+    return left if any(bool(rows.any()) for rows in idle.values()) else theta
 
 
 def embedded_rows(model: nn.Module, removal: Removal) -> tuple[Tensor, int]:

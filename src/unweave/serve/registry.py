@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 from torch import Tensor
 
 from unweave._core.document import canonical_json
-from unweave.datasets.own import read_graph
+from unweave.datasets.own import graph_bytes, read_graph
 from unweave.errors import ServiceError, UnweaveError
 from unweave.request import Request
 from unweave.run.factory import made_by
@@ -26,6 +26,7 @@ from unweave.serve.policy import Policy
 from unweave.serve.service import MODELS, Service, iso, now
 from unweave.serve.subjects import check_ids, enrol
 from unweave.serve.tables import models, versions
+from unweave.tasks.task import Task
 
 __all__ = [
     "Written",
@@ -50,6 +51,8 @@ GONE = "gone-"
 
 HOUR = 3600.0
 RUN, GRAPH, WEIGHTS = "run", "graph.safetensors", "weights.safetensors"
+TASK = "graph.pt"
+"""The graph of a task, which is more than tensors."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,11 @@ def write_version(service: Service, name: str, number: int, run: Run, facts: Map
     place = service.folder(name) / folder
     place.mkdir(mode=0o700, parents=True)
     run.save(place / RUN)
-    tensors = {key: value.cpu().contiguous() for key, value in run.data.to_dict().items() if isinstance(value, Tensor)}
-    _write(place / GRAPH, save(tensors))
+    found = run.data.to_dict()
+    if isinstance(run.data, Task):
+        _write(place / TASK, graph_bytes(run.data.cpu()))
+    else:
+        _write(place / GRAPH, save({k: v.cpu().contiguous() for k, v in found.items() if isinstance(v, Tensor)}))
     return Written(folder, _sha(place / RUN / WEIGHTS), facts)
 
 
@@ -204,7 +210,8 @@ def open_version(service: Service, model: Row[Any], version: Row[Any]) -> Run:
     how = {key: parts[key] for key in ("model", "loss", "forward") if key in parts}
     if _sha(place / RUN / WEIGHTS) != version.weights:
         raise ServiceError(f"the weights of {version.model}, version {version.number}, were changed on disk")
-    return Run.open(place / RUN, data=read_graph(place / GRAPH), **how)
+    graph = place / GRAPH if (place / GRAPH).is_file() else place / TASK
+    return Run.open(place / RUN, data=read_graph(graph), **how)
 
 
 def weights_file(service: Service, version: Row[Any]) -> Path:
