@@ -32,6 +32,7 @@ from pages import (
     tasks_audit,
     tasks_graphs,
     wide,
+    wide_audit,
     wide_stream,
 )
 from shared import RESULTS
@@ -59,6 +60,7 @@ PAGES = {
     "tasks_audit": tasks_audit.PAGE,
     "tasks_graphs": tasks_graphs.PAGE,
     "wide": wide.PAGE,
+    "wide_audit": wide_audit.PAGE,
     "wide_stream": wide_stream.PAGE,
 }
 
