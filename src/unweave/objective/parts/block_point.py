@@ -15,7 +15,7 @@ from unweave.graph.view import GraphView
 from unweave.objective.objective import Held, Objective, Point
 from unweave.objective.parts.sharing import Shares
 
-__all__ = ["BlockPoint", "InBlocks", "Work"]
+__all__ = ["BlockPoint", "InBlocks", "T", "Work"]
 
 T = TypeVar("T")
 Work = Callable[[Objective, Tensor], T]

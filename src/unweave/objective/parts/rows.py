@@ -25,7 +25,8 @@ from unweave.objective.checks import check_labels
 from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parts.blocks import Blocks, T, Work
+from unweave.objective.parts.block_point import T, Work
+from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.locality import Locality, counted, setting_of
 from unweave.objective.parts.propagated import Table, table_of
 from unweave.objective.running_stats import running
