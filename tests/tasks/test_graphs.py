@@ -14,6 +14,7 @@ from torch_geometric.utils import to_undirected
 
 import unweave as uw
 from unweave._core.cost import Meter
+from unweave._core.memo import clear_memory
 from unweave._core.tuning import tuned
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.graph.removal import remove
@@ -345,3 +346,24 @@ def test_an_audit_deletes_some_of_the_graphs_and_asks_about_them() -> None:
     found = uw.audit(run, done, seed=0)
     assert found.evidence
     assert any("likelihood ratio" in entry.name for entry in found.evidence)
+
+
+def test_hidden_units_that_are_kept_follow_what_they_are_computed_from() -> None:
+    data, model = Graphs.of(rings_and_stars(12)), uw.models.PooledSIGN(3, 2, hidden=8)
+    other = uw.models.PooledSIGN(3, 2, hidden=8, pooling="mean")
+    other.load_state_dict(model.state_dict())
+
+    def fresh(one: nn.Module) -> Tensor:
+        clear_memory()
+        return data.call(one)
+
+    first = data.call(model)
+    assert not torch.equal(data.call(other), first)
+    assert torch.equal(data.call(model), first)
+    model.weights.mul_(2)
+    doubled = data.call(model)
+    assert not torch.equal(doubled, first)
+    assert torch.equal(doubled, fresh(model))
+    data.x.mul_(3)
+    assert not torch.equal(data.call(model), doubled)
+    assert torch.equal(data.call(model), fresh(model))
