@@ -48,13 +48,12 @@ moved as far; with J' of these the Spearman correlation is 0.992, of all 0.992, 
 
 
 class Engine(Protocol):
-    """Finds the outputs that removals change.
+    """Finds the outputs that removals change, at some parameters."""
 
-    Attributes:
-        whole: The outputs of all nodes, at θ + h s and at θ − h s.
-    """
-
-    whole: tuple[Tensor, ...]
+    @property
+    def whole(self) -> tuple[Tensor, ...]:
+        """The outputs of all nodes, at each parameters."""
+        ...
 
     def sizes(self, removals: Removals) -> Tensor:
         """About how many numbers each removal takes, at most."""
@@ -281,7 +280,7 @@ class Scorer:
         pull = found.new_zeros(removals.count, known.pushed.size(1))
         other = torch.zeros_like(pull)
         before, slopes = self._pushed_counted
-        for some in torch.arange(far.which.numel(), device=found.device).split(self._rows_at_once):
+        for some in torch.split(torch.arange(far.which.numel(), device=found.device), self._rows_at_once):
             part = _Far(*(each[some] for each in far))
             chosen, number = torch.unique(part.which, return_inverse=True)
             with torch.no_grad():
