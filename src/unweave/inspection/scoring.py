@@ -280,7 +280,8 @@ class Scorer:
         pull = found.new_zeros(removals.count, known.pushed.size(1))
         other = torch.zeros_like(pull)
         before, slopes = self._pushed_counted
-        for some in torch.split(torch.arange(far.which.numel(), device=found.device), self._rows_at_once):
+        most = max(1, int(self._most / known.pushed[0].numel() / 8))
+        for some in torch.split(torch.arange(far.which.numel(), device=found.device), most):
             part = _Far(*(each[some] for each in far))
             chosen, number = torch.unique(part.which, return_inverse=True)
             with torch.no_grad():
@@ -304,11 +305,6 @@ class Scorer:
         own = self._counted[gone[1]]
         other.index_add_(0, gone[0], -_times(before[own], slopes[own]))
         return found.add_((pull * other).sum(dim=1))
-
-    @property
-    def _rows_at_once(self) -> int:
-        """Rows that are looked at closely side by side."""
-        return max(1, int(self._most / self._known.pushed[0].numel() / 8))
 
     @cached_property
     def _counts(self) -> Tensor:
