@@ -68,7 +68,7 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
     halves = (torch.tensor([True, True, False, False, False]), torch.tensor([False, False, False, True, True]))
 
     def score(*losses: float) -> Score:
-        return Score(torch.tensor(losses), torch.tensor(losses) < 1)
+        return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
     found = crossed([before, one, two], halves)

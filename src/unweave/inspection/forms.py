@@ -62,7 +62,7 @@ class Form(ABC):
         if sparse is None:
             return x @ weight.mT
         product = multiply(sparse, weight.flatten(0, 1).mT)
-        return product.unflatten(1, weight.shape[:2]).transpose(0, 1).contiguous()
+        return product.view(-1, *weight.shape[:2]).transpose(0, 1).contiguous()
 
     @abstractmethod
     def enter(self, x: Tensor) -> State:

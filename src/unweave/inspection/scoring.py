@@ -48,13 +48,12 @@ moved as far; with J' of these the Spearman correlation is 0.992, of all 0.992, 
 
 
 class Engine(Protocol):
-    """Finds the outputs that removals change.
+    """Finds the outputs that removals change, at some parameters."""
 
-    Attributes:
-        whole: The outputs of all nodes, at θ + h s and at θ − h s.
-    """
-
-    whole: tuple[Tensor, ...]
+    @property
+    def whole(self) -> tuple[Tensor, ...]:
+        """The outputs of all nodes, at each parameters."""
+        ...
 
     def sizes(self, removals: Removals) -> Tensor:
         """About how many numbers each removal takes, at most."""
@@ -281,7 +280,8 @@ class Scorer:
         pull = found.new_zeros(removals.count, known.pushed.size(1))
         other = torch.zeros_like(pull)
         before, slopes = self._pushed_counted
-        for some in torch.arange(far.which.numel(), device=found.device).split(self._rows_at_once):
+        most = max(1, int(self._most / known.pushed[0].numel() / 8))
+        for some in torch.split(torch.arange(far.which.numel(), device=found.device), most):
             part = _Far(*(each[some] for each in far))
             chosen, number = torch.unique(part.which, return_inverse=True)
             with torch.no_grad():
@@ -305,11 +305,6 @@ class Scorer:
         own = self._counted[gone[1]]
         other.index_add_(0, gone[0], -_times(before[own], slopes[own]))
         return found.add_((pull * other).sum(dim=1))
-
-    @property
-    def _rows_at_once(self) -> int:
-        """Rows that are looked at closely side by side."""
-        return max(1, int(self._most / self._known.pushed[0].numel() / 8))
 
     @cached_property
     def _counts(self) -> Tensor:

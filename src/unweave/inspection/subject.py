@@ -179,7 +179,7 @@ class Subject:
         """The model at θ and beside it along some directions of the leverage, with the lengths along these."""
         assert self.leverage is not None
         theta = self.theta.to(self.data.x.dtype)
-        for some in self.leverage.directions.to(theta).split(most):
+        for some in torch.split(self.leverage.directions.to(theta), most):
             lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
             yield [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))], lengths.tolist()
 

@@ -88,7 +88,8 @@ def refuse_restless(problem: Problem, curvature: LowRank, damping: float, promis
     Any descent settles first along the direction of largest curvature, unless its steps are too long for that: then it
     jumps to and fro there, a retraining ends at another place of the jump, and the request pulls at where this one
     ended. So it is where most of the gradient that training left lies along that direction, and what would be gained
-    there, by its quadratic model, is something beside what the step promises.
+    there, by its quadratic model, is something beside what the step promises. A model that fits its training nodes
+    almost perfectly is not refused: :func:`confirmed` shortens its step.
 
     Args:
         problem: What the request poses.
@@ -99,6 +100,8 @@ def refuse_restless(problem: Problem, curvature: LowRank, damping: float, promis
     Raises:
         NoProgressError: It had not.
     """
+    if saturated(problem):
+        return
     gradient = problem.original_gradient
     along = float(curvature.vectors[:, 0] @ gradient) ** 2
     left = along / (float(curvature.values[0]) + damping) / 2 / max(abs(promised), 1e-30)

@@ -102,7 +102,8 @@ class GIF(InfluenceStep):
         The damping is raised until no more of ∇Q is left than a rehearsal may leave (:mod:`unweave.curvature.damping`);
         where none does that well, the one that does best is taken.
         """
-        refuse_restless(problem, step.space.low_rank(), step.damping, step.promised)
+        if not self._polished:
+            refuse_restless(problem, step.space.low_rank(), step.damping, step.promised)
         spent, found = step.tries, list[tuple[float, Step, Tensor, int]]()
         for _ in range(TUNING.damping.rehearsals):
             theta, gradient, steps, evaluations = self._corrected(problem, step)
@@ -277,6 +278,11 @@ class GIF(InfluenceStep):
         left = stationarity(space.low_rank(), problem.original_gradient, problem.original_value)
         return left <= TUNING.minimum.gain and bend(problem.original, problem.theta) >= TUNING.minimum.saddle
 
+    @property
+    def _polished(self) -> bool:
+        """Whether training ended in steps that are shortened until they lower the objective, and so in no jump."""
+        return self.prepared is not None and self.prepared.whole > 0
+
     def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
         """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
 
@@ -290,7 +296,7 @@ class GIF(InfluenceStep):
             enough = min(*self._at_rest(problem), float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:
             enough = TUNING.step.enough * size
-        if damping is not None:
+        if damping is not None and not self._polished:
             refuse_restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
         most = self._most(problem, damped=damping is not None)
         pays = most >= TUNING.step.recording or problem.remaining.recorded

@@ -53,7 +53,7 @@ PLAIN = 0.9
 where one that is forgotten is only missed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Score:
     """How good a model is on some nodes.
 
