@@ -125,13 +125,17 @@ def blocks(found: list[Document]) -> Blocks:
         yield (
             f"{first['training']:.1%} of the nodes are trained on; `memory_mib` {first['memory_mib']:g}, on "
             f"{first['cores']} cores ({first['environment']['device_name']})"
+            f"{', shared with other work' if first.get('shared') else ''}"
             f"{'' if first.get('emptied') else ', with one thread, and the cache not emptied'}.{told}"
         )
         yield _table(cells, next((c["planned"] for c in reversed(cells) if "planned" in c), None))
     if beside:
         yield from _beside(beside)
     where = places(found + beside, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/large.py --nodes … --edges … --model …` on {where}."
+    yield (
+        "Measured by `python benchmarks/large.py --nodes … --edges … --model …` and `python benchmarks/scalegun.py` on "
+        f"{where}."
+    )
 
 
 PAGE = Page("Graphs on disk", read, blocks)
