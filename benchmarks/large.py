@@ -238,7 +238,7 @@ def main() -> None:
     asked = {"nodes": given.nodes, "stored_edges": given.edges, "features": given.features, "classes": given.classes}
     folder, run = given.work / f"{given.nodes}-{given.edges}", given.work / f"run-{given.nodes}-{given.model}"
     cell = {**asked, "training": given.training, "model": given.model, "hidden": given.hidden}
-    cell |= {"memory_mib": given.memory_mib, "cores": len(os.sched_getaffinity(0)), **made("cpu")}
+    cell |= {"memory_mib": given.memory_mib, "cores": len(os.sched_getaffinity(0)), "emptied": True, **made("cpu")}
 
     def note(phase: str, found: Document) -> None:
         append(given.out, {**cell, "phase": phase, **found})

@@ -1,6 +1,7 @@
 """The page of ``large.py``: what training and forgetting on a graph on disk takes."""
 
 from pathlib import Path
+from typing import Any
 
 from shared import Document, lines
 
@@ -12,6 +13,12 @@ GIB = 2**30
 def read(out: Path) -> list[Document]:
     """The phases that were measured, and what was found beside ScaleGUN."""
     return lines(out / "cells.jsonl", out / "scalegun.jsonl")
+
+
+def _size(cell: Document) -> tuple[Any, ...]:
+    """What the phases of one table have in common."""
+    keys = ("nodes", "stored_edges", "features", "model", "hidden")
+    return (*(cell[key] for key in keys), cell["environment"]["device_name"], cell["environment"]["torch"])
 
 
 def _own(cell: Document) -> float:
@@ -101,15 +108,15 @@ def blocks(found: list[Document]) -> Blocks:
         "Graphs drawn onto disk with hubs, wrong labels and classes that neighbours do not tell alone, in folders that "
         "are mapped. Every phase is a process of its own. *Peak*: the most memory that process had, pages of mapped "
         "files included. *From disk*: bytes that came from the disk; before each phase the system's cache of files is "
-        "emptied of the folder. *Rows*: "
+        "emptied of the folder, but where it says not. *Rows*: "
         "rows of PᵏX that a request read and computed anew, of those that differ after it. *Planned*: "
         "what `unweave plan` says by the sizes alone, with the least and the most passes of this version. *Gap "
         "closed*: of the mean KL of validation and test nodes to a model retrained with the same seed, where it was."
     )
-    sizes = dict.fromkeys((c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) for c in found)
-    for size in sizes:
-        cells = [c for c in found if (c["nodes"], c["stored_edges"], c["features"], c["model"], c["hidden"]) == size]
-        nodes, edges, features, model, hidden = size
+    for size in dict.fromkeys(map(_size, found)):
+        # of a phase that was measured again the last counts
+        cells = list({c["phase"]: c for c in found if _size(c) == size}.values())
+        nodes, edges, features, model, hidden = size[:5]
         wide = "" if model == "sgc" else f" of {hidden} units"
         yield f"## {model}{wide}: {nodes:,} nodes, {edges:,} stored edges, {features} features"
         first = cells[0]
@@ -117,13 +124,18 @@ def blocks(found: list[Document]) -> Blocks:
         told = "" if scores is None else f" Test F1 {scores['test_f1']:.3f}."
         yield (
             f"{first['training']:.1%} of the nodes are trained on; `memory_mib` {first['memory_mib']:g}, on "
-            f"{first['cores']} cores.{told}"
+            f"{first['cores']} cores ({first['environment']['device_name']})"
+            f"{', shared with other work' if first.get('shared') else ''}"
+            f"{'' if first.get('emptied') else ', with one thread, and the cache not emptied'}.{told}"
         )
         yield _table(cells, next((c["planned"] for c in reversed(cells) if "planned" in c), None))
     if beside:
         yield from _beside(beside)
     where = places(found + beside, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    yield f"Measured by `python benchmarks/large.py --nodes … --edges … --model …` on {where}."
+    yield (
+        "Measured by `python benchmarks/large.py --nodes … --edges … --model …` and `python benchmarks/scalegun.py` on "
+        f"{where}."
+    )
 
 
 PAGE = Page("Graphs on disk", read, blocks)

@@ -261,7 +261,7 @@ def _memory(sizes: Sizes, what: Propagation | None, block: float, theta: Tensor,
     curvature = theta.numel() * theta.element_size() * (TUNING.spectrum.rank + TUNING.spectrum.spare)
     held = index + LISTED * nodes + outputs + gathered + curvature
     found["training"] = max(opened, held + work)
-    anew = min(HELD, nodes * sizes.features * item) if what is not None else 0
+    anew = 3 * min(HELD, nodes * sizes.features * item) if what is not None else 0  # read, put together, normalised
     found["a request"] = max(opened, held + 2 * work + anew)
     return {phase: _resident() + held / MIB for phase, held in found.items()}
 
