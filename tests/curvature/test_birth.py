@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import hessian
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.tasks.pairs import graph, linked, objective, recommender
@@ -84,3 +85,22 @@ def test_a_restart_begins_with_what_is_born() -> None:
     with tuned(minimum={"born": 2.0}):
         without = run.forget(request)
     assert (after.receipts[-1].details["born"], without.receipts[-1].details.get("born")) == (1, None)
+
+
+class Heard(nn.Module):
+    """An encoder that must be given weights of edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(4, WIDTH)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        return self.conv(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+
+
+def test_weights_of_edges_are_passed_on_and_a_model_that_cannot_be_asked_has_none() -> None:
+    data = graph(1, 20)
+    data.edge_weight = torch.ones(data.edge_index.size(1), dtype=data.x.dtype)
+    weighted, plain = Links.of(data), linked()
+    assert weighted.dimensions(Heard().double())
+    assert plain.dimensions(Heard().double()) == {}

@@ -95,3 +95,26 @@ def test_too_much_memory_is_said() -> None:
     assert "give memory_mib=" in str(found)
     assert found.subject.leverage is None
     assert bool(found.edges.any())
+
+
+def test_a_parameter_of_one_number_does_no_harm() -> None:
+    data = graph()
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = uw.models.GCN(data.num_features, int(data.num_classes), hidden=3, dropout=0.0)
+            self.scale = torch.nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return self.scale * self.inner(x, edge_index)  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model = Scaled().to(data.x.dtype)
+    adam = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(20):
+        adam.zero_grad()
+        F.cross_entropy(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
+        adam.step()
+    found = uw.inspect(model, data, weight_decay=1e-2, hops=2).nodes
+    assert torch.isfinite(found).all()

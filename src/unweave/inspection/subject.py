@@ -164,7 +164,7 @@ class Subject:
         """What finds outputs at θ and beside it, along as many directions at once as memory allows; kept if all."""
         assert self.leverage is not None
         numbers = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
-        widest = max([self.width, *(value.size(0) for value in trained(self.objective.model).values())])
+        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
         most = max(1, int(numbers / widest))
         if most < self.leverage.directions.size(0):
             for models, lengths in self._models_beside(most):

@@ -1,5 +1,6 @@
 """Models by name, and their versions: immutable folders, one of which is current."""
 
+import copy
 import hashlib
 import json
 import os
@@ -164,7 +165,7 @@ def write_version(service: Service, name: str, number: int, run: Run, facts: Map
     run.save(place / RUN)
     found = run.data.to_dict()
     if isinstance(run.data, Task):
-        _write(place / TASK, graph_bytes(run.data.cpu()))
+        _write(place / TASK, graph_bytes(copy.copy(run.data).cpu()))
     else:
         _write(place / GRAPH, save({k: v.cpu().contiguous() for k, v in found.items() if isinstance(v, Tensor)}))
     return Written(folder, _sha(place / RUN / WEIGHTS), facts)

@@ -131,11 +131,12 @@ class Links(Task):
 
     def dimensions(self, model: nn.Module) -> Mapping[str, int]:
         """Axes as long as an embedding: the columns of a table, the outputs of a layer. One node, alone, tells that."""
-        real, none = self.layout.real[:1], self.layout.messages[:, :0]
+        real, none, weight = self.layout.real[:1], self.layout.messages[:, :0], self.get("edge_weight")
+        more = {} if weight is None else {"edge_weight": weight[:0]}
         try:
             with torch.no_grad():
-                width = _embedded(model.eval(), self.table_row[real], lambda: self.x[real], none).size(-1)
-        except (RuntimeError, ValueError, IndexError):  # a model of somebody's that cannot do without edges
+                width = _embedded(model.eval(), self.table_row[real], lambda: self.x[real], none, **more).size(-1)
+        except Exception:  # a model of somebody's that cannot do without edges, whatever it says then
             return {}
         tables, found = self.tables(model), dict[str, int]()
         for name, value in model.named_parameters():

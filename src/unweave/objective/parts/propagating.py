@@ -202,11 +202,28 @@ def _write(data: Data, degrees: Degrees, what: Propagation, paths: list[Path], l
 
 
 def _stale(paths: list[Path]) -> list[Path]:
-    """What was derived in the same way from a graph that is no longer in this folder."""
+    """What was derived in the same way from a graph that is no longer in this folder, or by a process that died."""
     name = paths[0].stem.rpartition("-")[0]
     kind, _, own = name.rpartition("-")
     other = re.compile(rf"{re.escape(kind)}-(?!{own})[0-9a-f]{{16}}-\d+\.(npy|json)")
-    return [path for path in paths[0].parent.iterdir() if other.fullmatch(path.name)]
+    begun = re.compile(rf"\.{re.escape(kind)}-[0-9a-f]{{16}}-\d+\.npy\.(\d+)")
+    found = []
+    for path in paths[0].parent.iterdir():
+        half = begun.fullmatch(path.name)
+        if other.fullmatch(path.name) or (half and not _lives(int(half[1]))):
+            found.append(path)
+    return found
+
+
+def _lives(process: int) -> bool:
+    """Whether a process of this machine is there still."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class _Rows:
