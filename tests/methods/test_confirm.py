@@ -13,7 +13,6 @@ import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.products import products
-from unweave.errors import NoProgressError
 from unweave.methods import GIF
 from unweave.methods.posing import pose
 from unweave.methods.problem import Problem
@@ -203,18 +202,15 @@ def test_a_decay_that_no_training_can_have_minimised_is_told(data: Data, name: s
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_no_step_where_training_jumps_along_the_largest_curvature(data: Data, prepared: bool) -> None:
+def test_a_training_that_jumps_along_the_largest_curvature_is_told(data: Data, prepared: bool) -> None:
     polished = uw.polish(uw.models.GCN(16, 3), data, weight_decay=0.05, examine=False)
     request, theta, top = one_node(data, 0), flatten(polished.model), polished.prepared.curvature
-    for column, refused in ((0, True), (top.values.numel() - 1, False)):
+    for column, told in ((0, True), (top.values.numel() - 1, False)):
         model = copy.deepcopy(polished.model)
         # As far as lowers the objective by a hundredth on the way back, which is no minimum any more.
         far = (2 * 0.01 * polished.prepared.objective / float(top.values[column])) ** 0.5
         load_flat(model, theta + far * top.vectors[:, column])
         ready = uw.prepare(model, data, weight_decay=0.05) if prepared else None
         how = {"weight_decay": 0.05, **({} if ready is None else {"prepared": ready})}
-        if refused:
-            with pytest.raises(NoProgressError, match="not come to rest"):
-                uw.unlearn(model, data, request, **how)
-        else:
-            uw.unlearn(model, data, request, **how)
+        receipt = uw.unlearn(model, data, request, **how).receipt
+        assert any("not come to rest" in warning for warning in receipt.warnings) == told

@@ -19,13 +19,12 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 from unweave.curvature.solvers import LowRank
-from unweave.errors import NoProgressError
 from unweave.graph.index import among
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
 from unweave.request import ALL
 
-__all__ = ["beyond", "confirmed", "confirming_passes", "refuse_restless", "saturated"]
+__all__ = ["beyond", "confirmed", "confirming_passes", "restless", "saturated"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""
@@ -82,37 +81,37 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
     return problem.theta + length * x if shortened else theta, details, (warning,)
 
 
-def refuse_restless(problem: Problem, curvature: LowRank, damping: float, promised: float) -> None:
-    """Refuse a step on a model whose training had not come to rest.
+def restless(problem: Problem, curvature: LowRank, damping: float, promised: float) -> tuple[str, ...]:
+    """Say so when training had not come to rest.
 
     Any descent settles first along the direction of largest curvature, unless its steps are too long for that: then it
     jumps to and fro there, a retraining ends at another place of the jump, and the request pulls at where this one
     ended. So it is where most of the gradient that training left lies along that direction, and what would be gained
-    there, by its quadratic model, is something beside what the step promises. A model that fits its training nodes
-    almost perfectly is not refused: :func:`confirmed` shortens its step.
+    there, by its quadratic model, is something beside what the step promises. It may also be a training that was cut
+    off, so that the step is not refused. Of a model that fits its training nodes almost perfectly :func:`confirmed`
+    tells, and one with a good part of its loss to gain there has hardly been trained.
 
     Args:
         problem: What the request poses.
         curvature: The top of its curvature.
         damping: Of the step.
         promised: By how much the step lowers Q, by its quadratic model.
-
-    Raises:
-        NoProgressError: It had not.
     """
     if saturated(problem):
-        return
+        return ()
     gradient = problem.original_gradient
     along = float(curvature.vectors[:, 0] @ gradient) ** 2
-    left = along / (float(curvature.values[0]) + damping) / 2 / max(abs(promised), 1e-30)
-    share = along / max(float(gradient @ gradient), 1e-30)
-    if share > TUNING.step.jumping and left > TUNING.step.restless:
-        raise NoProgressError(
-            f"training had not come to rest, so that a step may lead away from a retrained model: {share:.0%} of the "
-            f"gradient that it left lies along the direction of largest curvature, where it jumps to and fro, and that "
-            f"is worth {left:.2g} times what the step would gain. Use method='retrain' or 'auto', train with a smaller "
-            "learning rate, or bring the model to a minimum (forgettable=True, or unweave.polish)"
-        )
+    gain = along / (float(curvature.values[0]) + damping) / 2
+    left, share = gain / max(abs(promised), 1e-30), along / max(float(gradient @ gradient), 1e-30)
+    hardly_begun = gain > TUNING.step.under_way * float(problem.remaining_losses.double().sum())
+    if share <= TUNING.step.jumping or left <= TUNING.step.restless or hardly_begun:
+        return ()
+    return (
+        f"training had not come to rest, so that this step may lead away from a retrained model: {share:.0%} of the "
+        f"gradient that it left lies along the direction of largest curvature, where it jumps to and fro, and that "
+        f"is worth {left:.2g} times what the step gains. Use method='retrain' or 'auto', train with a smaller "
+        "learning rate, or bring the model to a minimum (forgettable=True, or unweave.polish)",
+    )
 
 
 def beyond(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import beyond, confirmed, confirming_passes, refuse_restless, saturated
+from unweave.methods.confirm import beyond, confirmed, confirming_passes, restless, saturated
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
@@ -102,8 +102,7 @@ class GIF(InfluenceStep):
         The damping is raised until no more of ∇Q is left than a rehearsal may leave (:mod:`unweave.curvature.damping`);
         where none does that well, the one that does best is taken.
         """
-        if not self._polished:
-            refuse_restless(problem, step.space.low_rank(), step.damping, step.promised)
+        jumps = () if self._polished else restless(problem, step.space.low_rank(), step.damping, step.promised)
         spent, found = step.tries, list[tuple[float, Step, Tensor, int]]()
         for _ in range(TUNING.damping.rehearsals):
             theta, gradient, steps, evaluations = self._corrected(problem, step)
@@ -116,7 +115,7 @@ class GIF(InfluenceStep):
         _, step, theta, steps = min(found, key=lambda each: each[0])
         theta, shortened, doubts = confirmed(problem, theta, None)
         details = {"steps": steps, "evaluations": 1 + spent} | shortened
-        return step, theta, details, (*beyond(problem, step.damping / step.least), *doubts)
+        return step, theta, details, (*jumps, *beyond(problem, step.damping / step.least), *doubts)
 
     def _corrected(self, problem: Problem, step: Step) -> tuple[Tensor, Tensor, int, int]:
         """Parameters after a step and its corrections, ∇Q there, the steps and the gradients spent."""
@@ -296,8 +295,9 @@ class GIF(InfluenceStep):
             enough = min(*self._at_rest(problem), float(problem.forgotten_gradient.norm()) / 10, size / 2)
         else:
             enough = TUNING.step.enough * size
+        jumps: tuple[str, ...] = ()
         if damping is not None and not self._polished:
-            refuse_restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
+            jumps = restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
         most = self._most(problem, damped=damping is not None)
         pays = most >= TUNING.step.recording or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
@@ -343,7 +343,7 @@ class GIF(InfluenceStep):
         }
         point = best[0][2] if best[0][1] is theta else None
         if damping is not None:
-            return Outcome(theta, details=details, checked=True, point=point, solved=local)
+            return Outcome(theta, details=details, warnings=jumps, checked=True, point=point, solved=local)
         warning = (
             f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found (see "
             "details); ask for more steps, or use method='retrain'"
