@@ -217,8 +217,8 @@ class Scores:
         asked = items if isinstance(items, Request) else self.request(items)
         removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
-        outputs = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, removal.nodes, removal.labels)
+        outputs, along = self.subject.outputs(removal.data)
+        return self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""
