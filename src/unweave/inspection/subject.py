@@ -179,7 +179,7 @@ class Subject:
         if self.leverage_mib > self.memory_mib:
             return None
         with torch.enable_grad():
-            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
+            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping, self._at_once)
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
@@ -194,15 +194,19 @@ class Subject:
         """What finds derivatives along the directions of the leverage, as many at once as memory holds; kept if all."""
         assert self.leverage is not None
         directions = self.leverage.directions
-        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
-        most = max(1, int(self._most / int(self.data.num_nodes) / widest / 4))
-        if most >= directions.size(0):
+        if self._at_once >= directions.size(0):
             if "_kept" not in vars(self):
                 vars(self)["_kept"] = self._engine_along(directions)
             yield vars(self)["_kept"]
             return
-        for some in torch.split(directions, most):
+        for some in torch.split(directions, self._at_once):
             yield self._engine_along(some)
+
+    @cached_property
+    def _at_once(self) -> int:
+        """Directions along which all nodes are looked at side by side, in single precision."""
+        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
+        return max(1, int(2 * self._most / int(self.data.num_nodes) / widest / 4))
 
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
