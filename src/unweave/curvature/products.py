@@ -69,7 +69,7 @@ class Hessian(Curvature):
 
     def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
-        if check:
+        if check and not point.objective.written_out:
             GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
         point.objective.meter.passes += 1
         self._gradient = _grad(point.losses.sum(), point.theta, create_graph=True)

@@ -246,76 +246,61 @@ class Ripples:
         """Which stored edges a removal leaves."""
         return ~among(removal * self._edges.size(1) + ids, part.taken)
 
-    def _scaled(self, keys: Tensor, part: _Part) -> tuple[Tensor, Tensor]:
-        """a' and b' of some rows of removals."""
-        nodes = keys % self._size
-        a, b = self._a[nodes], self._b[nodes]
-        if not part.moved.numel():
-            return a, b
-        place, there = places(part.moved, keys)
-        new, mine = self._scales(part.degree), place[there]
-        a[there] = new[0][mine]
-        b[there] = new[1][mine]
-        return a, b
-
     def _step(
         self, part: _Part, rest: Tensor | None, needed: tuple[Tensor, Tensor] | None, most: float
     ) -> _Part | list[_Part]:
         """The rows that changed after a step; or the same removals in parts, where they are too many."""
-        size, step, keys, last = self._size, part.step, part.keys, part.step == self._form.steps - 1
+        size, step = self._size, part.step
         # Who sends something else: rows that changed, and those whose b did.
-        senders = joined(keys, part.moved) if self._loops else keys
-        senders = senders if needed is None else senders[places(needed[0], senders)[1]]
-        at = senders % size
-        b = self._scaled(senders, part)[1]
-        other = self._messages[step].index_select(0, at)
-        before = other * self._b[at][:, None, None]
-        place, there = places(senders, keys)
-        if bool(there.any()):
-            new = self._form.message(step, tuple(row[there] for row in part.rows))
-            other.index_copy_(0, place[there], new)
+        own, uneven = self._wanted(part.keys, needed, 0), self._wanted(part.moved if self._loops else None, needed, 0)
+        senders, (own_at, uneven_at) = _union(part.keys[own], part.moved[uneven])
+        nodes = senders % size
+        b = self._b[nodes]
+        b[uneven_at] = self._scales(part.degree[uneven])[1]
+        other = self._messages[step].index_select(0, nodes)
+        before = other * self._b[nodes][:, None, None]
+        if own_at.numel():
+            other.index_copy_(0, own_at, self._form.message(step, tuple(row[own] for row in part.rows)))
         other.mul_(b[:, None, None]).sub_(before)
-        loud, heard_of = senders, other
+        loud, heeded = senders, other
         if rest is not None and self._slopes:
-            much = other[:, 0].norm(dim=1) * self._reaches[step][at] > QUIET
-            loud, heard_of = senders[much], other[much]
+            much = other[:, 0].norm(dim=1) * self._reaches[step][nodes] > QUIET
+            loud, heeded = senders[much], other[much]
         out = self._index.out.start
-        parts = self._cut(part, loud // size, (out[loud % size + 1] - out[loud % size]), most)
+        parts = self._cut(part, loud // size, out[loud % size + 1] - out[loud % size], most)
         if len(parts) > 1:
             return parts
         if loud.numel() < senders.numel():
             self._hush(step, senders[~much], other[~much], part, rest)
         which, ids, receivers = spread(loud, size, self._index.out)
         kept = self._kept(part, (loud // size)[which], ids)
-        if last and self._heeded is not None:
-            kept &= self._heeded[receivers % size]
         which, ids, receivers = which[kept], ids[kept], receivers[kept]
-        found = joined(senders, part.moved, receivers)
-        if last and self._heeded is not None:
-            found = found[self._heeded[found % size]]
-        if needed is not None:
-            found = found[places(needed[1], found)[1]]
-        heard = self._heard[step].index_select(0, found % size)
-        self._add(heard, found, receivers, heard_of, which, self._values[ids])
-        source, values = self._edges[0][part.gone[1]], self._values[part.gone[1]]
-        self._add(heard, found, part.ends[1], self._messages[step], source, -values * self._b[source])
+        heard, mine, uneven = (self._wanted(keys, needed, 1, step) for keys in (receivers, senders, part.moved))
+        found, (heard_at, own_at, uneven_at) = _union(receivers[heard], senders[mine], part.moved[uneven])
+        total = self._heard[step].index_select(0, found % size)
+        total.index_add_(0, heard_at, heeded.index_select(0, which[heard]) * self._values[ids[heard]][:, None, None])
+        place, lost = places(found, part.ends[1])
+        source = self._edges[0][part.gone[1][lost]]
+        weight = self._values[part.gone[1][lost]] * self._b[source]
+        total.index_add_(0, place[lost], self._messages[step].index_select(0, source) * -weight[:, None, None])
         if self._loops:
-            self._add(heard, found, senders, other, None, None)
-        a = self._scaled(found, part)[0]
-        rows = self._form.after(step, heard.mul_(a[:, None, None]), lambda: self._rows(step, found, keys, part.rows))
+            total.index_add_(0, own_at, other[mine])
+        a = self._a[found % size]
+        a[uneven_at] = self._scales(part.degree[uneven])[0]
+        rows = self._form.after(step, total.mul_(a[:, None, None]), lambda: self._rows(step, found, part))
         return replace(part, step=step + 1, keys=found, rows=rows)
 
-    def _add(
-        self, total: Tensor, found: Tensor, keys: Tensor, rows: Tensor, which: Tensor | None, weight: Tensor | None
-    ) -> None:
-        """Add some of some rows, weighed, to what those hear whose keys are found."""
-        place, there = places(found, keys)
-        if not bool(there.all()):
-            place = place[there]
-            rows = rows[there] if which is None else rows
-            which, weight = (None if some is None else some[there] for some in (which, weight))
-        rows = rows if which is None else rows.index_select(0, which)
-        total.index_add_(0, place, rows if weight is None else rows * weight[:, None, None])
+    def _wanted(
+        self, keys: Tensor | None, needed: tuple[Tensor, Tensor] | None, after: int, step: int = -1
+    ) -> Tensor | slice:
+        """Which rows anybody asks for, before a step or after it."""
+        if keys is None:
+            return slice(0)
+        if needed is not None:
+            return places(needed[after], keys)[1]
+        if step == self._form.steps - 1 and self._heeded is not None:
+            return self._heeded[keys % self._size]
+        return slice(None)
 
     def _hush(self, step: int, senders: Tensor, other: Tensor, part: _Part, rest: Tensor | None) -> None:
         """Add to the rest what senders do that are not spread, but for the edges that are gone."""
@@ -326,11 +311,16 @@ class Ripples:
         slope = self._slopes[step].index_select(0, self._edges[1][ids]) * self._values[ids][:, None, None]
         rest.index_add_(0, removal, -(slope * other.index_select(0, place[there])).sum(dim=(1, 2)))
 
-    def _rows(self, step: int, wanted: Tensor, keys: Tensor, rows: State) -> State:
+    def _rows(self, step: int, wanted: Tensor, part: _Part) -> State:
         """The states of some rows before a step: as they became where they changed, else as they are."""
-        place, there = places(keys, wanted)
-        at, changed, found = wanted % self._size, there.nonzero().flatten(), []
-        for known, new in zip(self._states[step], rows, strict=True):
-            here = known.index_select(0, at)
-            found.append(here.index_copy_(0, changed, new.index_select(0, place[changed])))
+        place, there = places(wanted, part.keys)
+        at, found = wanted % self._size, []
+        for known, new in zip(self._states[step], part.rows, strict=True):
+            found.append(known.index_select(0, at).index_copy_(0, place[there], new[there]))
         return tuple(found)
+
+
+def _union(*keys: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Each number once, sorted, and where those of each vector stand."""
+    found, place = torch.unique(torch.cat(keys), return_inverse=True)
+    return found, torch.split(place, [each.numel() for each in keys])

@@ -65,11 +65,12 @@ class Engine(Protocol):
 
 
 class _Gone(NamedTuple):
-    """Of some removals: the sorted keys of nodes that are deleted and of labels that go; and whether q loses a node."""
+    """Of some removals: the sorted keys of nodes that are deleted and of labels that go; whether q, or training, loses one."""
 
     nodes: Tensor
     labels: Tensor
     swung: Tensor
+    moves: Tensor
 
 
 class Scorer:
@@ -160,8 +161,10 @@ class Scorer:
             (pairs[0] * self._size + pairs[1]).sort().values for pairs in (removals.nodes, removals.labels)
         )
         swung = torch.zeros(removals.count, dtype=torch.bool, device=nodes.device)
+        moves = swung.clone()
         swung[removals.nodes[0][self._counted.mask[removals.nodes[1]]]] = True
-        return _Gone(nodes, labels, swung)
+        moves[removals.labels[0][self._train[removals.labels[1]]]] = True
+        return _Gone(nodes, labels, swung, moves)
 
     def _weighed(
         self, gone: _Gone, which: Tensor, nodes: Tensor, outputs: Tensor, along: Tensor, found: Tensor
@@ -180,10 +183,11 @@ class Scorer:
         felt[trained], far[trained], some[trained] = pull, moved > CLOSE, moved > FELT
         own = (stays & counted.mask[nodes]).nonzero().flatten()
         apart = (outputs[own] - self._outputs[nodes[own]]).abs().flatten(1).amax(dim=1)
-        some[own] |= apart > FELT
-        swung = gone.swung.clone()
+        swung, moves = gone.swung.clone(), gone.moves.clone()
         swung[which[own[apart > SWUNG]]] = True
-        far |= some & swung[which]
+        moves[which[some]] = True
+        some[own] |= apart > FELT
+        far |= some & (swung & moves)[which]
         return Far(which[far], nodes[far], outputs[far], along[far], felt[far], trained[far])
 
     def together(self, outputs: Tensor, along: Tensor, gone: Tensor, unlabelled: Tensor) -> float:
