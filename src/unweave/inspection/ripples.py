@@ -17,7 +17,7 @@ one backward pass for all. Its own row is followed as it is.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -166,26 +166,26 @@ class Ripples:
 
     def at(self, removals: Removals, keys: Tensor, most: float) -> Tensor:
         """The derivatives of some outputs alone, of all that change: sorted keys, removal · nodes + node."""
-        found, asked = [], [keys]
         (start,) = self._begun(removals, float("inf"))
-        while asked:
-            wanted = asked.pop()
-            low, high = int(wanted[0]) // self._size, int(wanted[-1]) // self._size + 1
-            part = self._within(start, low, high)
-            sets = self._needed(part, wanted)
-            heavy = max(one.numel() * sent.size(-1) for one, sent in zip(sets[1:], self._messages, strict=True))
-            if heavy * self._form.size * HELD > most and high - low > 1:
-                middle = int(wanted[wanted.numel() // 2]) // self._size
-                middle = middle if middle > low else middle + 1
-                cut = int(torch.searchsorted(wanted, middle * self._size))
-                asked += [wanted[cut:], wanted[:cut]]
-                continue
+        found, removal = [], keys // self._size
+        for part in self._cut(start, removal, self._hearing[keys % self._size], most):
+            low, high = torch.searchsorted(removal, torch.tensor([part.first, part.last], device=keys.device)).tolist()
+            sets = self._needed(part, keys[low:high])
             for step in range(self._form.steps):
                 after = self._step(part, None, (sets[step], sets[step + 1]), float("inf"))
                 assert isinstance(after, _Part)
                 part = after
             found.append(self._form.leave(part.rows)[:, 1:])
         return torch.cat(found)
+
+    @cached_property
+    def _hearing(self) -> Tensor:
+        """How many rows the output of each node depends on, but for the first step, at most."""
+        source, target = self._edges
+        found = torch.ones_like(self._degree)
+        for _ in range(self._form.steps - 1):
+            found = 1 + torch.zeros_like(found).index_add_(0, target, found[source])
+        return found
 
     def _begun(self, removals: Removals, most: float) -> list[_Part]:
         """All removals before the first step, in parts; the last ones first."""
@@ -305,11 +305,11 @@ class Ripples:
     def _hush(self, step: int, senders: Tensor, other: Tensor, part: _Part, rest: Tensor | None) -> None:
         """Add to the rest what senders do that are not spread, but for the edges that are gone."""
         assert rest is not None
-        rest.index_add_(0, senders // self._size, (self._back[step][senders % self._size] * other).sum(dim=(1, 2)))
+        rest.index_add_(0, senders // self._size, (self._back[step][senders % self._size] * other).sum(dim=(1, 2), dtype=rest.dtype))
         place, there = places(senders, part.ends[0])
         removal, ids = part.gone[:, there]
         slope = self._slopes[step].index_select(0, self._edges[1][ids]) * self._values[ids][:, None, None]
-        rest.index_add_(0, removal, -(slope * other.index_select(0, place[there])).sum(dim=(1, 2)))
+        rest.index_add_(0, removal, -(slope * other.index_select(0, place[there])).sum(dim=(1, 2), dtype=rest.dtype))
 
     def _rows(self, step: int, wanted: Tensor, part: _Part) -> State:
         """The states of some rows before a step: as they became where they changed, else as they are."""

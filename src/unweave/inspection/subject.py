@@ -127,12 +127,16 @@ class Subject:
         """The outputs of all nodes, and how they move along s."""
         if self._followed:
             outputs, along = self.engine.whole
-            return outputs, along[:, 0]
+            return outputs.double(), along[:, 0].double()
         return self.outputs(self.data)
 
     @cached_property
     def _counted(self) -> Counted:
-        return Counted(self.data, self.quantity, self._whole[0])
+        return self._counting(self._whole[0])
+
+    def _counting(self, outputs: Tensor) -> Counted:
+        data = self.objective.data if self.quantity.function is None else self.data
+        return Counted(data, self.quantity, outputs)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -140,10 +144,10 @@ class Subject:
         objective, s = self.objective, self.direction.s.double()
         decay, theta = objective.decay.double(), self.theta.double()
         outputs, along = self._whole
-        answers = Answers(self.data, objective.loss, outputs, along, self.leverage)
+        answers = Answers(objective.data, objective.loss, outputs, along, self.leverage)
         samples = 0 if self.leverage is None else self.leverage.directions.size(0)
         return Scorer(
-            self.data,
+            objective.data,
             objective.loss,
             answers,
             self._counted,
@@ -206,7 +210,7 @@ class Subject:
     def _at_once(self) -> int:
         """Directions along which all nodes are looked at side by side, in single precision."""
         widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
-        return max(1, int(2 * self._most / int(self.data.num_nodes) / widest / 4))
+        return max(1, int(2 * self._most / int(self.objective.data.num_nodes) / widest / 4))
 
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
@@ -230,9 +234,9 @@ class Subject:
     def engine(self) -> Engine:
         """What finds the outputs that removals change, and how these move along s."""
         self.objective.meter.passes += 2
-        form = self._form(self.direction.s[None], self.data.x.dtype)
+        form = self._form(self.direction.s[None], self.theta.dtype)
         if form is not None:
-            return Ripples(self.data, form, self._slopes, self._heeded)
+            return Ripples(self.objective.data, form, self._slopes, self._heeded)
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
@@ -252,23 +256,24 @@ class Subject:
     def _heeded(self) -> Tensor | None:
         """Mask of the nodes whose outputs matter to the quantity or to training; ``None`` where all may."""
         weights = self.quantity.weights
-        return None if weights is None else self.data.train_mask | (weights != 0)
+        return None if weights is None else self.objective.data.train_mask | (weights != 0)
 
     def _slopes(self, outputs: Tensor, along: Tensor) -> Tensor:
         """How scores begin to change with the outputs of all nodes, and with how these move along s."""
         every = torch.arange(outputs.size(0), device=outputs.device)
-        at_once = Counted(self.data, self.quantity, outputs).slopes(outputs, every)
-        by_outputs, by_along = Answers(self.data, self.objective.loss, outputs, along[:, 0], None).slopes(outputs)
-        return torch.stack([at_once + by_outputs, by_along], dim=1)
+        exact, data = outputs.double(), self.objective.data
+        at_once = self._counting(exact).slopes(exact, every)
+        by_outputs, by_along = Answers(data, self.objective.loss, exact, along[:, 0].double(), None).slopes(exact)
+        return torch.stack([at_once + by_outputs, by_along], dim=1).to(outputs)
 
     @cached_property
     def _followed(self) -> bool:
         """Whether the model is one whose changes are followed through its layers."""
-        return self._form(self.direction.s[None], self.data.x.dtype) is not None
+        return self._form(self.direction.s[None], self.theta.dtype) is not None
 
     def _form(self, directions: Tensor, dtype: torch.dtype) -> Form | None:
         """The model as steps of propagation, with derivatives along some directions; none of any other."""
-        if self.objective.forward is not call or not self._exact:
+        if self.objective.forward is not call:
             return None
         weights = {name: p.detach()[None].to(dtype) for name, p in self.objective.model.named_parameters()}
         weights |= {
@@ -277,7 +282,7 @@ class Subject:
         }
         many = 1 + directions.size(0)
         found = {name: w if w.size(0) == many else _still(w, many) for name, w in weights.items()}
-        return form_of(self.objective.model, self.data, found)
+        return form_of(self.objective.model, self.objective.data, found)
 
     def _try(self, engine: Engine) -> None:
         """Copies of neighbourhoods give what the whole graph gives, or the model is not what its layers tell."""
