@@ -20,7 +20,7 @@ from unweave.models.reach import Reach
 __all__ = ["Copies", "Outputs"]
 
 Outputs = Callable[[Data], tuple[Tensor, Tensor]]
-"""The outputs of all nodes of a graph, and their derivatives along some directions, ``[nodes, directions, outputs]``."""
+"""The outputs of all nodes of a graph, and derivatives along some directions, ``[nodes, directions, outputs]``."""
 
 
 class Copies:

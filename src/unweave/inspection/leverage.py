@@ -117,7 +117,8 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
     generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, tuning.samples)
     found: list[tuple[Tensor, Tensor]] = []
-    rest, share, done = root.new_zeros(root.shape, dtype=torch.float64), 0.0, 0
+    rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
+    share = rest.new_zeros(rest.size(0))
     while done < count:
         many = min(at_once, count - done)
         noise, x, own = _samples(operator, root, outputs.shape[1:], prepared, damping, many, generator)
@@ -126,10 +127,9 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         left = noise.double() - felt
         rest += left.mT @ left
         share, done = share + felt.square().sum(dim=(1, 2)), done + many
-        if done == count < tuning.samples and isinstance(share, Tensor):
-            sure = 2 * float((share / done).square().mean()) / tuning.precision**2
-            count = min(tuning.samples, max(count, ceil(sure)))
-            share = 0.0
+        if done == tuning.fewest:
+            enough = 2 * float((share / done).square().mean()) / tuning.precision**2
+            count = min(tuning.samples, max(done, ceil(enough)))
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
@@ -148,7 +148,7 @@ def _samples(
     many: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """ε, x and J x of some samples, by conjugate gradients side by side: ``[nodes, many, outputs]`` and ``[many, θ]``."""
+    """ε, x and J x of some samples, by conjugate gradients side by side; x is ``[many, θ]``, others by node first."""
     objective, theta = operator.objective, prepared.gradient
     ridge = objective.mu + damping
     noise, more = root.new_empty(root.size(0), many, root.size(1)), theta.new_empty(many, theta.numel())

@@ -18,6 +18,7 @@ one backward pass for all. Its own row is followed as it is.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ QUIET = 0.02
 """By how much, in units of the outputs, a sender may move one for its slope to be as good."""
 
 Slopes = Callable[[Tensor, Tensor], Tensor]
-"""How scores begin to change with outputs and derivatives of all nodes, from these, ``[nodes, 1 + directions, outputs]``."""
+"""How scores begin to change with outputs and derivatives of all nodes, from these: ``[nodes, 1 + directions, …]``."""
 
 HELD = 8
 """Numbers that a step holds for each number of the rows that it makes, about."""
@@ -81,9 +82,7 @@ class Ripples:
         whole: Outputs on the graph as it is, and their derivatives, ``[nodes, directions, outputs]``.
     """
 
-    def __init__(
-        self, data: Data, form: Form, slopes: Slopes | None = None, heeded: Tensor | None = None
-    ) -> None:
+    def __init__(self, data: Data, form: Form, slopes: Slopes | None = None, heeded: Tensor | None = None) -> None:
         self._form, self._heeded, self._x = form, heeded, data.x
         self._edges, self._index, self._size = stored_edges(data), index_of(data), int(data.num_nodes)
         values = edge_values(data.get("edge_weight"), self._edges, None)
@@ -134,7 +133,7 @@ class Ripples:
     def _reach(self) -> list[Tensor]:
         """How far a sender moves outputs at most, at each step, as what it sends moves by 1."""
         source, target = self._edges
-        weight, found = self._values.abs() * self._a[target], []
+        weight, found = self._values.abs() * self._a[target], list[Tensor]()
         own = self._a * self._b if self._loops else torch.full_like(self._a, float(self._form.roots))
         onward = torch.full_like(self._a, self._form.gains[-1])  # of what a row hears last, by a
         for step in reversed(range(self._form.steps)):
@@ -170,13 +169,15 @@ class Ripples:
         found, removal = [], keys // self._size
         for part in self._cut(start, removal, self._hearing[keys % self._size], most):
             low, high = torch.searchsorted(removal, torch.tensor([part.first, part.last], device=keys.device)).tolist()
-            sets = self._needed(part, keys[low:high])
-            for step in range(self._form.steps):
-                after = self._step(part, None, (sets[step], sets[step + 1]), float("inf"))
-                assert isinstance(after, _Part)
-                part = after
-            found.append(self._form.leave(part.rows)[:, 1:])
+            found.append(self._derivatives(part, self._needed(part, keys[low:high])))
         return torch.cat(found)
+
+    def _derivatives(self, part: _Part, sets: list[Tensor]) -> Tensor:
+        for needed in pairwise(sets):
+            after = self._step(part, None, needed, float("inf"))
+            assert isinstance(after, _Part)
+            part = after
+        return self._form.leave(part.rows)[:, 1:]
 
     @cached_property
     def _hearing(self) -> Tensor:
@@ -194,11 +195,11 @@ class Ripples:
         moved, place = torch.unique(ends[1], return_inverse=True)
         degree = self._degree[moved % size].index_add_(0, place, -self._counted[gone[1]])
         degree[degree.abs() < 1e-9] = 0  # what weights leave when all are gone
-        keys = joined(removals.blank[0] * size + removals.blank[1])
-        rows = tuple(row.expand(keys.numel(), -1, -1) for row in self._form.enter(self._x.new_zeros(1, self._x.size(1))))
+        keys, nothing = joined(removals.blank[0] * size + removals.blank[1]), self._x.new_zeros(1, self._x.size(1))
+        rows = tuple(row.expand(keys.numel(), -1, -1) for row in self._form.enter(nothing))
         taken = (gone[0] * self._edges.size(1) + gone[1]).sort().values
         whole = _Part(0, 0, removals.count, gone, ends, taken, moved, degree, keys, rows)
-        counts = torch.bincount(gone[0], minlength=removals.count) + torch.bincount(keys // size, minlength=removals.count)
+        counts = torch.bincount(torch.cat([gone[0], keys // size]), minlength=removals.count)
         return self._cut(whole, torch.arange(removals.count, device=keys.device), counts, most)[::-1]
 
     def _cut(self, part: _Part, removal: Tensor, counts: Tensor, most: float) -> list[_Part]:
@@ -210,7 +211,7 @@ class Ripples:
         marks = torch.arange(each, float(total[-1]), each, device=total.device, dtype=torch.float64)
         starts = removal[torch.searchsorted(total.double(), marks, right=True).clamp(max=removal.numel() - 1)]
         bounds = [part.first, *torch.unique(starts[starts > part.first]).tolist(), part.last]
-        return [self._within(part, first, last) for first, last in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [self._within(part, first, last) for first, last in pairwise(bounds)]
 
     def _within(self, part: _Part, first: int, last: int) -> _Part:
         """Some removals of a part."""
@@ -305,7 +306,8 @@ class Ripples:
     def _hush(self, step: int, senders: Tensor, other: Tensor, part: _Part, rest: Tensor | None) -> None:
         """Add to the rest what senders do that are not spread, but for the edges that are gone."""
         assert rest is not None
-        rest.index_add_(0, senders // self._size, (self._back[step][senders % self._size] * other).sum(dim=(1, 2), dtype=rest.dtype))
+        back = self._back[step][senders % self._size] * other
+        rest.index_add_(0, senders // self._size, back.sum(dim=(1, 2), dtype=rest.dtype))
         place, there = places(senders, part.ends[0])
         removal, ids = part.gone[:, there]
         slope = self._slopes[step].index_select(0, self._edges[1][ids]) * self._values[ids][:, None, None]

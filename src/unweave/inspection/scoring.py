@@ -65,7 +65,7 @@ class Engine(Protocol):
 
 
 class _Gone(NamedTuple):
-    """Of some removals: the sorted keys of nodes that are deleted and of labels that go; whether q, or training, loses one."""
+    """Of some removals: the sorted keys of nodes deleted and of labels that go; whether q, or training, loses one."""
 
     nodes: Tensor
     labels: Tensor
@@ -166,9 +166,7 @@ class Scorer:
         moves[removals.labels[0][self._train[removals.labels[1]]]] = True
         return _Gone(nodes, labels, swung, moves)
 
-    def _weighed(
-        self, gone: _Gone, which: Tensor, nodes: Tensor, outputs: Tensor, along: Tensor, found: Tensor
-    ) -> Far:
+    def _weighed(self, gone: _Gone, which: Tensor, nodes: Tensor, outputs: Tensor, along: Tensor, found: Tensor) -> Far:
         """Add what outputs after removals do, of nodes that stay, to what is found; returns what to look at closely."""
         keys, answers, counted = which * self._size + nodes, self._answers, self._counted
         stays, trained = (~among(keys, some) for some in (gone.nodes, gone.labels))

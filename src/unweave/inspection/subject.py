@@ -210,7 +210,8 @@ class Subject:
     def _at_once(self) -> int:
         """Directions along which all nodes are looked at side by side, in single precision."""
         widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
-        return max(1, int(2 * self._most / int(self.objective.data.num_nodes) / widest / 4))
+        each = max(int(self.objective.data.num_nodes) * widest, self.theta.numel())
+        return max(1, int(2 * self._most / (4 * each)))
 
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""

@@ -105,8 +105,8 @@ class Inspection:
 
     tolerance: float = 0.05
     """How well each is solved for, in the norm of the curvature. With 0.2, 0.1, 0.05 and 0.02 the Spearman correlations
-    of labels of Cora (GCN) with what retraining does are 0.958, 0.961, 0.991 and 0.993, of nodes 0.969, 0.978, 0.980 and
-    0.978."""
+    of labels of Cora (GCN) with what retraining does are 0.958, 0.961, 0.991 and 0.993, of nodes 0.969, 0.978, 0.980
+    and 0.978."""
 
     iterations: int = 50
     """At most."""
