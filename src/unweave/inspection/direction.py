@@ -17,7 +17,7 @@ from unweave.objective.objective import Objective
 
 __all__ = ["Direction", "find_direction"]
 
-TOLERANCE = 1e-2
+TOLERANCE = 1e-3
 """Relative residual of the solve."""
 
 ITERATIONS = 200

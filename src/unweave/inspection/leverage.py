@@ -159,26 +159,24 @@ def _samples(
     def pull(rows: Tensor) -> Tensor:
         return operator.pull_all((rows @ root.mT).reshape(*rows.shape[:2], *shape))
 
-    # Beyond the eigenvectors that are known the curvature is little more than the weight decay, and never less.
-    rest = max(float(ridge.mean()), torch.finfo(theta.dtype).eps ** 0.5 * float(prepared.curvature.values[0]))
     residual = pull(noise) + ridge.sqrt() * more
     objective.meter.passes += many
-    x, own, gained = torch.zeros_like(residual), torch.zeros_like(noise), residual.new_zeros(many)
-    direction = conditioned = prepared.curvature.solve_all(residual, damping, rest)
-    old = (residual * conditioned).sum(dim=1)
+    x, own = torch.zeros_like(residual), torch.zeros_like(noise)
+    target = TUNING.inspection.tolerance * residual.norm(dim=1)
+    direction = conditioned = prepared.curvature.solve_all(residual, damping)
     for _ in range(TUNING.inspection.iterations):
-        objective.meter.passes += 2 * many
+        live = residual.norm(dim=1) > target
+        if not bool(live.any()):
+            break
+        objective.meter.passes += 2 * int(live.sum())
         step = operator.push_all(direction).reshape(noise.shape)
         image = pull(step @ root) + ridge * direction
-        bend = (direction * image).sum(dim=1)
-        length = torch.where(bend > 0, old / bend, 0.0)
-        x, own = x + length[:, None] * direction, own + length[:, None] * step
-        residual, gained = residual - length[:, None] * image, gained + length * old
-        conditioned = prepared.curvature.solve_all(residual, damping, rest)
-        new = (residual * conditioned).sum(dim=1)
-        if bool((new <= TUNING.inspection.tolerance**2 * gained).all()):
-            break
-        direction, old = conditioned + torch.where(old > 0, new / old, 0.0)[:, None] * direction, new
+        old, bend = (residual * conditioned).sum(dim=1), (direction * image).sum(dim=1)
+        length = torch.where(live & (bend > 0), old / bend, 0.0)[:, None]
+        x, own, residual = x + length * direction, own + length * step, residual - length * image
+        conditioned = prepared.curvature.solve_all(residual, damping)
+        turn = torch.where(live & (old > 0), (residual * conditioned).sum(dim=1) / old, 0.0)
+        direction = conditioned + turn[:, None] * direction
     return noise, x, own
 
 

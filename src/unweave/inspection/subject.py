@@ -187,7 +187,7 @@ class Subject:
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
-        return torch.cat([engine.at(removals, keys, self._most).double() for engine in self._engines()], dim=1)
+        return torch.cat([engine.at(removals, keys, 2 * self._most).double() for engine in self._engines()], dim=1)
 
     def _pushed(self, nodes: Tensor) -> Tensor:
         """J x of some nodes on the graph as it is."""

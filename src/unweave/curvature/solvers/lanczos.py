@@ -36,9 +36,9 @@ class LowRank:
         inside, rest = self.vectors.T @ g, TUNING.spectrum.rest * self.values[-1] + damping
         return self.vectors @ (inside / (self.values + damping) - inside / rest) + g / rest
 
-    def solve_all(self, rows: Tensor, damping: float, rest: float) -> Tensor:
-        """The same of several vectors, one a row, with all eigenvalues that are not known taken as ``rest``."""
-        inside = rows @ self.vectors
+    def solve_all(self, rows: Tensor, damping: float = 0.0) -> Tensor:
+        """The same of several vectors, one a row."""
+        inside, rest = rows @ self.vectors, TUNING.spectrum.rest * self.values[-1] + damping
         return (inside / (self.values + damping) - inside / rest) @ self.vectors.T + rows / rest
 
 
