@@ -2,7 +2,8 @@
 
     python benchmarks/inspection.py --data cora --models gcn,sage,sgc,sign
     python benchmarks/inspection.py --part largest --data cora --models gcn
-    python benchmarks/inspection.py --part fast --data pubmed,made-1000000 --models gcn --device cuda
+    python benchmarks/inspection.py --part fast --data pubmed --models gcn,sgc --device cuda
+    python benchmarks/inspection.py --part fast --data made-1000000 --models sgc --threads 16
     python benchmarks/inspection.py --part scores --data cora --models sgc
 
 One graph and one model is one cell; a cell that is done is not done again, each kind of items by itself. Run as many
@@ -36,7 +37,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import unweave as uw
-from unweave._core.cost import Meter
+from unweave._core.cost import Meter, peak_memory
 from unweave.curvature.solvers import minimise
 from unweave.graph.removal import remove
 from unweave.inspection import Inspection
@@ -212,9 +213,13 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
         found.subject.leverage.pushed.sum().item()
     document["answers_seconds"] = time.perf_counter() - begun
     for kind in ("labels", "features", "nodes", "edges"):
-        begun = time.perf_counter()
-        found.scores(kind).sum().item()  # a GPU is waited for
-        document[f"{kind}_seconds"] = time.perf_counter() - begun
+        with peak_memory(data.x.device) as peak:
+            begun = time.perf_counter()
+            found.scores(kind).sum().item()  # a GPU is waited for
+            document[f"{kind}_seconds"] = time.perf_counter() - begun
+        document[f"{kind}_peak_mib"] = peak[0]
+    lever = found.subject.leverage
+    document |= {"threads": torch.get_num_threads(), "samples": 0 if lever is None else lever.directions.size(0)}
     keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
 
 
@@ -266,10 +271,10 @@ def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
         __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"),
-        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0, device="cpu",
+        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0, device="cpu", threads=1,
     )  # fmt: skip
     asked = parser.parse_args()
-    torch.set_num_threads(1)
+    torch.set_num_threads(asked.threads)
     path: Path = asked.out / "inspection.jsonl"
     done = {(d["part"], d["data"], d["model"], d.get("way"), d.get("kind")) for d in lines(path)}
 

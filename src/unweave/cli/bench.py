@@ -105,7 +105,7 @@ def _show(result: "Bench") -> None:
         )
     if "inspect_of_training" in once:
         say(
-            f"inspect all nodes and edges: {once['inspect_of_training']:.2f} times its training "
+            f"inspect all nodes and edges: {once['inspect_of_training']:.1%} of its training "
             f"({once['inspect_passes']:.0f} passes)"
         )
     machine = result.machine
