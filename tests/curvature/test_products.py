@@ -42,6 +42,16 @@ def test_gradients_and_products_match_the_dense_reference(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", table(SMALL))
+def test_several_products_are_each_of_them(case: Case) -> None:
+    built = case.build()
+    operator = GaussNewton(built.after.at(built.theta))
+    v = torch.randn(3, built.theta.numel(), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    pushed = operator.push_all(v)
+    torch.testing.assert_close(pushed, torch.stack([operator.push(one) for one in v], dim=1))
+    torch.testing.assert_close(operator.pull_all(pushed), torch.stack([operator.pull(one) for one in pushed.unbind(1)]))
+
+
+@pytest.mark.parametrize("case", table(SMALL))
 def test_whole_matrices_are_symmetric_and_gauss_newton_is_positive(case: Case) -> None:
     built = case.build()
     point = built.after.at(built.theta)

@@ -107,6 +107,17 @@ def test_too_much_memory_is_said() -> None:
     assert bool(found.edges.any())
 
 
+@pytest.mark.parametrize("name", ["gcn", "gat"])
+def test_a_model_of_zeros_has_numbers_for_scores(name: str) -> None:
+    data = graph(20)
+    model = uw.models.build(name, data.num_features, data.num_classes, hidden=3).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    found = look(model, data)
+    assert all(torch.isfinite(found.scores(kind)).all() for kind in ("nodes", "edges", "labels"))
+
+
 def test_a_parameter_of_one_number_does_no_harm() -> None:
     data = graph()
 
