@@ -42,7 +42,7 @@ def inspect(
         forward: How to call it, when not as ``model(x, edge_index[, edge_weight])``.
         prepared: What :func:`unweave.prepare` computed for this model; without it the curvature is computed for this.
         hops: Message-passing steps of the model, where its layers do not tell.
-        memory_mib: MiB that the removals that are worked on side by side may take; by default 256, and on a GPU a
+        memory_mib: MiB that the removals that are worked on side by side may take; by default 512, and on a GPU a
             quarter of what is free there.
 
     Raises:

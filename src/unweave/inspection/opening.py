@@ -24,7 +24,7 @@ from unweave.tasks.task import Task
 
 __all__ = ["open_scores"]
 
-MEMORY_MIB = 256.0
+MEMORY_MIB = 512.0
 """MiB that are taken by default, on a CPU: much less than a model and its graph as a rule."""
 
 FREE = 0.25

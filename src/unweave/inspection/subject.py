@@ -187,7 +187,7 @@ class Subject:
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
-        return torch.cat([engine.at(removals, keys, 2 * self._most).double() for engine in self._engines()], dim=1)
+        return torch.cat([engine.at(removals, keys, self._most).double() for engine in self._engines()], dim=1)
 
     def _pushed(self, nodes: Tensor) -> Tensor:
         """J x of some nodes on the graph as it is."""
@@ -208,10 +208,10 @@ class Subject:
 
     @cached_property
     def _at_once(self) -> int:
-        """Directions along which all nodes are looked at side by side, in single precision."""
+        """Directions along which all nodes are looked at side by side, in single precision and half of the memory."""
         widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
         each = max(int(self.objective.data.num_nodes) * widest, self.theta.numel())
-        return max(1, int(2 * self._most / (4 * each)))
+        return max(1, int(self._most / (4 * each)))
 
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
