@@ -294,7 +294,7 @@ def test_a_step_that_cannot_be_believed_is_climbed_from(minimum: uw.Run, monkeyp
 
 def test_a_restart_that_ended_where_it_was_dear_says_so_and_is_climbed_from(minimum: uw.Run) -> None:
     request = uw.draw("edges:0.05", minimum.data)
-    with tuned(step={"cheap": 0.0, "dear": 0.99}, search={"first": 1}):
+    with tuned(step={"cheap": 0.0, "dear": 0.99, "least": 1}):
         receipt = minimum.forget(request, "gif").receipts[-1]
         climbed = minimum.forget(request, "auto", at_least=0.9).receipts[-1]
         within = minimum.forget(request, "auto", budget=0.5).receipts[-1]

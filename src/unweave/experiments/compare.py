@@ -46,7 +46,7 @@ from unweave.experiments.trial import (
 )
 from unweave.methods import available
 from unweave.methods.registry import make, parse
-from unweave.objective.scores import closed, gap
+from unweave.objective.scores import closed, gap, named
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.record import environment
 from unweave.run.calibrate import DELETIONS
@@ -81,6 +81,11 @@ class Comparison:
     def save(self, path: str | Path) -> Path:
         """Write the JSON document."""
         return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    @property
+    def metric(self) -> str:
+        """What the models are judged by, as tables head it."""
+        return named(self.config["metric"])
 
     def row(self, method: str) -> dict[str, Any]:
         """The row of a method."""
@@ -187,6 +192,7 @@ def compare(
             "weight_decay": weight_decay,
             "forgettable": forgettable,
             "device": device,
+            "metric": own[0].metric,
             **({"deletions": deletions} if any(parse(name)[0] == "auto" for name in tested) else {}),
             "finetune": f"{MATCHED[matched]} {tested[-1]}" if tested else "for 10 epochs",
             "matched": matched,
@@ -201,7 +207,7 @@ def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]
     """Mean and spread over the seeds; ``None`` where a figure is not defined."""
     figures = [t.figures[name] for t in own if name in t.figures]
     row: dict[str, Any] = {"method": name}
-    for key in ("f1", "gap_closed"):
+    for key in (own[0].metric, "gap_closed"):
         row[f"{key}_mean"], row[f"{key}_std"] = _mean_std([f[key] for f in figures])
     row["gap_closed"] = [f["gap_closed"] for f in figures]
     row["mean_gap_closed"] = _averaged(name, same_graph)

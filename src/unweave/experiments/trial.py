@@ -34,7 +34,15 @@ from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
 from unweave.models import MODELS, build
 from unweave.objective.parameters import flatten
-from unweave.objective.scores import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
+from unweave.objective.scores import (
+    closed,
+    gap,
+    log_probabilities,
+    metric_of,
+    micro_f1,
+    parameter_gap_closed,
+    task_scores,
+)
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
@@ -80,6 +88,7 @@ class Trial:
         failures: Why a method failed.
         receipts: What each method says of itself.
         remaining: The nodes that remain.
+        metric: What models of the task are judged by: F1, AUC, recall at 20.
         f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
         evidence: What an audit finds of each method's model, where one was asked for and the architecture is the same.
         attack_before: The attack success there, of a poisoned request.
@@ -90,6 +99,7 @@ class Trial:
     failures: dict[str, str] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     remaining: Tensor = field(default_factory=lambda: torch.empty(0))
+    metric: str = "f1"
     f1_before: float = 0.0
     evidence: dict[str, tuple[Evidence, ...]] = field(default_factory=dict)
     attack_before: float | None = None
@@ -148,6 +158,7 @@ class Setting:
         data = run.data
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
+        trial.metric = metric_of(data)
         trial.attack_before = None if poisoned is None else attack_success(run.model, data, poisoned)
         removal = remove(data, request)
         touched, trial.remaining = removal.touched, torch.ones_like(removal.touched)
@@ -167,7 +178,7 @@ class Setting:
             if self.audit is not None and flatten(result.model).shape == flatten(run.model).shape:
                 models[name] = result.model
             trial.figures[name] = {
-                "f1": micro_f1(outputs, data.y, reference.data.test_mask),
+                trial.metric: _judged(trial.metric, result.model, outputs, reference.data),
                 "gap_closed": closed(gap(target, outputs, kept), gap(target, nothing, kept)),
                 "forget_gap_closed": closed(gap(target, outputs, touched), gap(target, nothing, touched)),
                 "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
@@ -322,6 +333,13 @@ def _share(forget: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise RequestError(f"cannot read {forget!r}; write e.g. {MEMORISED}:0.05, alone") from None
+
+
+def _judged(metric: str, model: nn.Module, outputs: Tensor, data: Data) -> float | None:
+    """The score of a model on what is held out to test; ``None`` where nothing is."""
+    if metric == "f1":
+        return micro_f1(outputs, data.y, data.test_mask)
+    return task_scores(model, data).get(f"test_{metric}")
 
 
 def _scale(receipt: Receipt) -> dict[str, float | None]:
