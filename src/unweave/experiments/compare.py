@@ -105,7 +105,7 @@ def compare(
     forgettable: bool = False,
     averaged: bool = True,
     matched: Matched = "seconds",
-    deletions: int = DELETIONS,
+    deletions: int | None = None,
     audit: bool = False,
     jobs: int = 1,
     device: str = "cpu",
@@ -132,7 +132,8 @@ def compare(
         matched: Whether fine-tuning gets as long as the last method, or as many passes over the graph, which are the
             same on every machine; costs are ratios of the same.
         deletions: Simulated deletions by which every run is calibrated, where ``auto`` is among the methods; the run is
-            then prepared for all of them.
+            then prepared for all of them. Each is a training more. By default 24, and none for models that are trained
+            to a minimum, where ``auto`` knows what to do without.
         audit: Also put the model of every method through the tests of :func:`unweave.audit`; 64 more trainings a seed.
         jobs: Processes that train the models of an audit.
         device: ``cpu`` or ``cuda``.
@@ -148,6 +149,8 @@ def compare(
         make(*parse(name))  # an option that makes no sense is to be known before hours of training
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
+    if deletions is None:
+        deletions = 0 if forgettable else DELETIONS
     where = find_device(device)
     recipe = Recipe(
         epochs=100 if epochs is None else epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable

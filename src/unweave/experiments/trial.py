@@ -117,7 +117,7 @@ class Setting:
         recipe: How every model is trained.
         device: Where.
         controls: Whether fine-tuning, doing nothing and another seed are measured too, or were before.
-        deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test.
+        deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test; 0 for none.
         audit: How many models to train for an audit of every method, where one is wanted.
         jobs: Processes that train those.
         matched: What fine-tuning gets as much of as the last method under test, and what costs are ratios of.
@@ -138,7 +138,9 @@ class Setting:
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data, request = stage(_cheap(self.forget), self.make_data(0).to(self.device))
-        run = replace(self, deletions=1).train(data, replace(self.recipe, epochs=3, forgettable=False))
+        run = replace(self, deletions=min(1, self.deletions)).train(
+            data, replace(self.recipe, epochs=3, forgettable=False)
+        )
         for name in [*self.methods, *(CONTROLS if self.controls else ())]:
             try:
                 self._unlearn(run, request, name)
@@ -281,7 +283,7 @@ class Setting:
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
         states = [*shares, *(TUNING.ladder.shares if walks else ())]
         run = train(model_for(self.make_model, data), data, checkpoints=states, examine=False, **asdict(recipe))
-        if climbs:
+        if climbs and self.deletions:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run
 

@@ -114,7 +114,7 @@ class GIF(InfluenceStep):
             step = step.raised()
         _, step, theta, steps = min(found, key=lambda each: each[0])
         theta, shortened, doubts = confirmed(problem, theta, None)
-        details = {"steps": steps, "evaluations": 1 + spent} | shortened
+        details = {"steps": steps, "evaluations": 1 + spent} | shortened | ({"restless": True} if jumps else {})
         return step, theta, details, (*jumps, *beyond(problem, step.damping / step.least), *doubts)
 
     def _corrected(self, problem: Problem, step: Step) -> tuple[Tensor, Tensor, int, int]:
@@ -341,6 +341,7 @@ class GIF(InfluenceStep):
             **({} if grown is None else {"born": len(grown.bends)}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
             **({} if early is None else {"ended": early}),
+            **({"restless": True} if jumps else {}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         point = best[0][2] if best[0][1] is theta else None
