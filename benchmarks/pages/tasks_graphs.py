@@ -25,8 +25,9 @@ def blocks(found: list[Document]) -> Blocks:
         "the 43 papers of validation of `literature`, seeds agree to 0.985 and `gif` closed 0.84 to 0.94; `train` "
         "goes on to larger ones that validation does not show to be worse, until they agree. *Auto*: what the ladder "
         "closes, neither prepared nor calibrated, and the rung that it took: where training had not come to rest it "
-        "takes no step, and retrains. With a hidden layer that is trained, `pooled-sign` closed 0.15 of the gap for 5 % of the graphs of MUTAG, as `gif` and "
-        "retraining ended at different minima; now it is drawn and not trained."
+        "takes no step, and retrains. With a hidden layer that is trained, `pooled-sign` closed 0.15 of the gap for "
+        "5 % of the graphs of MUTAG, as `gif` and retraining ended at different minima; now it is drawn and not "
+        "trained."
     )
     rows: list[dict[str, Any]] = [
         {"cell": cell, "name": name, **request} for cell in found for name, request in cell["requests"].items()
