@@ -85,9 +85,10 @@ def curvature_at(objective: Objective, theta: Tensor, rank: int) -> LowRank:
 
 def follow(
     remaining: Objective, theta: Tensor, curvature: LowRank, counts: tuple[int, ...]
-) -> list[tuple[int, Tensor]]:
-    """Where a restart is after so many gradients."""
+) -> tuple[list[tuple[int, Tensor]], list[float]]:
+    """Where a restart is after so many gradients, and the least value of the objective after each."""
     seen: list[tuple[int, Tensor]] = []
+    values: list[float] = []
     best: list[tuple[float, Tensor]] = []
     spent = 0
 
@@ -97,14 +98,16 @@ def follow(
         spent += 1
         if not best or value <= best[0][0]:
             best[:] = [(value, there)]
+        values.append(best[0][0])
         if spent in counts:
             seen.append((spent, best[0][1].clone()))
         return value, slope
 
     value, gradient = remaining.evaluate(theta)
     best.append((value, theta))
+    values.append(value)
     minimise(evaluate, theta, value, gradient, curvature.solve, evaluations=counts[-1], tolerance=0.0)
-    return seen
+    return seen, values
 
 
 def main() -> None:
@@ -144,7 +147,9 @@ def main() -> None:
         report = polish_objective(own, evaluations=asked.gradients)
         theta, here = flatten(own.model), outputs(own)
         old = curvature_at(own, theta, rank)
-        deletion = gap(outputs(remaining, follow(remaining, theta, old, (120,))[0][1]), outputs(remaining, theta), kept)
+        deletion = gap(
+            outputs(remaining, follow(remaining, theta, old, (120,))[0][0][1]), outputs(remaining, theta), kept
+        )
         scores = score_outputs(here, graph, own.loss)
         found = {key: report[key] for key in ("objective", "gradient_norm", "evaluations", "passes")}
         found |= {"test_f1": scores["test_f1"], "val_f1": scores["val_f1"], "deletion": deletion}
@@ -172,9 +177,9 @@ def main() -> None:
             none: float = none,
         ) -> Tensor:
             with remembering(pairs):
-                found = follow(remaining, start, curvature, counts)
+                found, values = follow(remaining, start, curvature, counts)
             reached = [(spent, closed(gap(target, outputs(remaining, there), kept), none)) for spent, there in found]
-            tell("requests", round=number, how=how, gap=none, closed=reached)
+            tell("requests", round=number, how=how, gap=none, closed=reached, values=values)
             return found[-1][1]
 
         look("prepared", old)
