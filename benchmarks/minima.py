@@ -1,25 +1,27 @@
 """Short of a retrained model: because there are several minima, or because nobody went on for long enough?
 
     python benchmarks/minima.py --device cuda --data wordnet --model gcn --decay 3e-5
-    python benchmarks/minima.py --data hubs-10k --model sage --decay 1e-4 --gradients 600 --rounds 2
+    python benchmarks/minima.py --data hubs-10k --model sage --decay 1e-4 --hidden 64 --gradients 120
 
 One model is trained to its minimum from two seeds and polished on, round after round of so many gradients. A line of
 ``rounds.jsonl`` has what a round left: the objective and its gradient, F1, and how far the seeds differ beside what the
-request changes. After the first round and the last a retraining without what it takes is polished as long, and lines of
-``requests.jsonl`` say what a restart closes of the gap to it after so many gradients: with the curvature prepared on
-the old graph or with that of the remaining one, and with more of it remembered. Every line is written as soon as it is
-known.
+request changes. After the last a retraining without what the request takes is polished as long, and lines of
+``requests.jsonl`` say what ``gif`` closes of the gap to it, and what a restart does that goes on: after so many
+gradients, with the curvature prepared on the old graph or with that of the remaining one, with more of it, and with
+more steps remembered. Every line is written as soon as it is known.
 """
 
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from generated import hard
-from shared import Document, append, arguments, made
+from shared import append, arguments, made
 from torch import Tensor
 from torch_geometric.data import Data
 from wide import GENERATED
@@ -27,7 +29,8 @@ from wide import GENERATED
 import unweave as uw
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
-from unweave.curvature.preparation import rank_for
+from unweave.curvature.preparation import prepare_objective, rank_for
+from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import products
 from unweave.curvature.solvers import LowRank, low_rank, minimise
 from unweave.models import build
@@ -35,7 +38,7 @@ from unweave.objective.decay import decay_vector
 from unweave.objective.losses import as_loss, cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
-from unweave.objective.scores import closed, gap, score_outputs
+from unweave.objective.scores import closed, gap, log_probabilities, score_outputs
 from unweave.training.adam import reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, descend
 from unweave.training.minimum import polish_objective
@@ -110,6 +113,89 @@ def follow(
     return seen, values
 
 
+@dataclass(frozen=True)
+class Cell:
+    """One model on one graph, and where what is found of it goes.
+
+    Attributes:
+        asked: The options.
+        graph: The graph.
+        request: What is to be forgotten.
+        kept: Which nodes remain.
+    """
+
+    asked: Namespace
+    graph: Data
+    request: uw.Request
+    kept: Tensor
+
+    def train(self, graph: Data, seed: int) -> Objective:
+        """The first phase."""
+        return objective_of(graph, self.asked.model, self.asked.hidden, self.asked.decay, seed)
+
+    def gap(self, target: Tensor, found: Tensor) -> float:
+        """How far some outputs are from others."""
+        return gap(target, found, self.kept)
+
+    def tell(self, name: str, **found: Any) -> None:
+        """Write a line."""
+        of = {key: getattr(self.asked, key) for key in ("data", "model", "hidden", "decay", "gradients", "request")}
+        append(self.asked.out / f"{name}.jsonl", of | found | made(self.asked.device))
+
+
+def rounds(cell: Cell, until: float) -> tuple[Objective, Objective, Prepared, int]:
+    """Polish two seeds on; the first of them, what remains for it, its state, and how many rounds there were."""
+    own, other = cell.train(cell.graph, 0), cell.train(cell.graph, 1)
+    first, rank, remaining = own.meter.passes, rank_for(own), own.without(cell.request)
+    for number in range(1, cell.asked.rounds + 1):
+        report = polish_objective(own, evaluations=cell.asked.gradients)
+        beside = polish_objective(other, evaluations=cell.asked.gradients)
+        theta, here = flatten(own.model), outputs(own)
+        followed, _ = follow(remaining, theta, curvature_at(own, theta, rank), (60,))
+        seeds = cell.gap(here, outputs(other))
+        deletion = cell.gap(outputs(remaining, followed[0][1]), outputs(remaining, theta))
+        scores = score_outputs(here, cell.graph, own.loss)
+        found = {key: report[key] for key in ("objective", "gradient_norm", "evaluations", "passes")}
+        found |= {key: scores[key] for key in ("test_f1", "val_f1")} | {"seeds": seeds, "deletion": deletion}
+        cell.tell("rounds", round=number, **found, other=beside["objective"], agreement=1 - seeds / deletion)
+        if time.time() > until:
+            break
+    passes = first + number * report["passes"]
+    prepared = replace(prepare_objective(own, theta), agreement=1 - seeds / deletion, whole=passes)
+    return own, remaining, prepared, number
+
+
+def requests(cell: Cell, own: Objective, remaining: Objective, prepared: Prepared, number: int) -> None:
+    """What ``gif`` closes, and restarts that go on."""
+    retrained, theta, rank = cell.train(remaining.data, 0), flatten(own.model), rank_for(own)
+    polish_objective(retrained, evaluations=number * cell.asked.gradients)
+    target = outputs(retrained)
+    none = cell.gap(target, outputs(remaining, theta))
+    done = uw.unlearn(own.model, cell.graph, cell.request, "gif", weight_decay=cell.asked.decay, prepared=prepared)
+    cell.tell(
+        "requests",
+        round=number,
+        how="gif",
+        gap=none,
+        closed=closed(cell.gap(target, log_probabilities(done.model, done.data)), none),
+        evaluations=done.receipt.details.get("evaluations"),
+        passes=done.receipt.passes,
+        retrain_passes=retrained.meter.passes,
+        warnings=list(done.receipt.warnings),
+    )
+
+    def look(how: str, curvature: LowRank, pairs: int = TUNING.search.memory) -> None:
+        with remembering(pairs):
+            found, values = follow(remaining, theta, curvature, COUNTS)
+        reached = [(spent, closed(cell.gap(target, outputs(remaining, there)), none)) for spent, there in found]
+        cell.tell("requests", round=number, how=how, gap=none, closed=reached, values=values)
+
+    look("prepared", prepared.curvature)
+    look("of the remaining graph", curvature_at(remaining, theta, rank))
+    look("prepared, of four times the rank", curvature_at(own, theta, 4 * rank))
+    look("prepared, 120 pairs", prepared.curvature, 120)
+
+
 def main() -> None:
     """Measure one cell."""
     parser = arguments(
@@ -119,77 +205,22 @@ def main() -> None:
         model="gcn",
         hidden=0,
         decay=3e-5,
-        gradients=2400,
-        rounds=2,
+        gradients=600,
+        rounds=3,
         device="cpu",
         request="nodes:0.05",
         minutes=600.0,
     )
-    parser.add_argument("--brief", action="store_true", help="one restart alone")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     until = time.time() + 60 * asked.minutes
     drawn = GENERATED | SMALL
     graph = (drawn[asked.data](seed=0) if asked.data in drawn else uw.load(asked.data, seed=0)).to(asked.device)
-    cell: Document = {key: getattr(asked, key) for key in ("data", "model", "hidden", "decay", "gradients", "request")}
     request = uw.draw(asked.request, graph, seed=0)
     kept = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.x.device)
     kept[list(request.nodes)] = False
-    train = partial(objective_of, model=asked.model, hidden=asked.hidden, decay=asked.decay)
-
-    def tell(name: str, **found: Any) -> None:
-        append(asked.out / f"{name}.jsonl", cell | found | made(asked.device))
-
-    own, other = train(graph, seed=0), train(graph, seed=1)
-    rank, remaining = rank_for(own), own.without(request)
-    retrained: Objective | None = None
-    for number in range(asked.rounds):
-        report = polish_objective(own, evaluations=asked.gradients)
-        theta, here = flatten(own.model), outputs(own)
-        old = curvature_at(own, theta, rank)
-        deletion = gap(
-            outputs(remaining, follow(remaining, theta, old, (120,))[0][0][1]), outputs(remaining, theta), kept
-        )
-        scores = score_outputs(here, graph, own.loss)
-        found = {key: report[key] for key in ("objective", "gradient_norm", "evaluations", "passes")}
-        found |= {"test_f1": scores["test_f1"], "val_f1": scores["val_f1"], "deletion": deletion}
-        beside = polish_objective(other, evaluations=asked.gradients)
-        seeds = gap(here, outputs(other), kept)
-        tell("rounds", round=number, **found, other=beside["objective"], seeds=seeds, agreement=1 - seeds / deletion)
-        if time.time() > until:
-            break
-        if number and number < asked.rounds - 1:
-            continue
-        retrained = train(remaining.data, seed=0) if retrained is None else retrained
-        polish_objective(retrained, evaluations=(number or 1) * asked.gradients)
-        target = outputs(retrained)
-        none = gap(target, outputs(remaining, theta), kept)
-
-        def look(
-            how: str,
-            curvature: LowRank,
-            start: Tensor = theta,
-            counts: tuple[int, ...] = COUNTS,
-            pairs: int = TUNING.search.memory,
-            *,
-            number: int = number,
-            target: Tensor = target,
-            none: float = none,
-        ) -> Tensor:
-            with remembering(pairs):
-                found, values = follow(remaining, start, curvature, counts)
-            reached = [(spent, closed(gap(target, outputs(remaining, there), kept), none)) for spent, there in found]
-            tell("requests", round=number, how=how, gap=none, closed=reached, values=values)
-            return found[-1][1]
-
-        look("prepared", old)
-        if asked.brief or number:
-            continue
-        look("prepared, 120 pairs", old, pairs=120)
-        look("of the remaining graph", curvature_at(remaining, theta, rank))
-        midway = look("prepared, to 60", old, counts=(60,))
-        look("then the curvature there", curvature_at(remaining, midway, rank), midway, (10, 20, 30, 60, 120, 180))
-        look("prepared, of four times the rank", curvature_at(own, theta, 4 * rank))
+    cell = Cell(asked, graph, request, kept)
+    requests(cell, *rounds(cell, until))
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def _summary(found: list[Document]) -> list[str]:
 
 def _floor(cell: Document) -> float:
     """How far a retraining from another seed ends from one, where that was measured."""
-    return max(float((1 - r["other_seed"]) * r["gap"]) for r in cell["requests"].values() if "other_seed" in r)
+    known = (r for r in cell["requests"].values() if "other_seed" in r)
+    return max((float((1 - r["other_seed"]) * r["gap"]) for r in known), default=0.0)
 
 
 def _given_up(cell: Document) -> float:

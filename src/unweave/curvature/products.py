@@ -164,6 +164,8 @@ def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None = None, **how: boo
     """Gradient of ⟨value, weights⟩; an operation that cuts the graph is an error, not a zero."""
     try:
         return torch.autograd.grad(value, leaf, weights, **how)[0]
+    except torch.OutOfMemoryError:  # says by itself what is short
+        raise
     except RuntimeError as error:
         raise ModelError(_TWICE.format(error)) from error
 

@@ -241,6 +241,12 @@ class GIF(InfluenceStep):
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         return TUNING.step.small_steps if small else TUNING.step.steps
 
+    @property
+    def _pays(self) -> float:
+        """Share of the fall that may be left: what seeds differ by, where that is known and more than rounding."""
+        agreement = None if self.prepared is None else self.prepared.agreement
+        return max(TUNING.step.pays, 0.0 if agreement is None else 1 - agreement)
+
     def _dear(self, problem: Problem) -> tuple[int, float] | None:
         """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
         if self.prepared is None or not self.prepared.whole:
@@ -323,7 +329,7 @@ class GIF(InfluenceStep):
             lambda g: curvature.solve(g, local.damping),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
-            pays=TUNING.step.pays if self.steps == "auto" else 0.0,
+            pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
             dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
         )
