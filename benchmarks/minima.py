@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from generated import hard
+from pages.minima import PAGE
 from shared import append, arguments, made
 from torch import Tensor
 from torch_geometric.data import Data
@@ -221,6 +222,7 @@ def main() -> None:
     kept[list(request.nodes)] = False
     cell = Cell(asked, graph, request, kept)
     requests(cell, *rounds(cell, until))
+    PAGE.write(asked.out)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,9 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay
-            (beyond 4 % of the passes of training each has to promise a hundredth of the whole fall),
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
+            left is little beside the whole fall, or beside what another seed differs by where that is known (beyond
+            4 % of the passes of training each has to promise a hundredth of the whole fall),
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
@@ -243,9 +244,9 @@ class GIF(InfluenceStep):
 
     @property
     def _pays(self) -> float:
-        """Share of the fall that may be left: what seeds differ by, where that is known and more than rounding."""
+        """Share of the fall that may be left: so little, or little beside what seeds differ by where that is known."""
         agreement = None if self.prepared is None else self.prepared.agreement
-        return max(TUNING.step.pays, 0.0 if agreement is None else 1 - agreement)
+        return TUNING.step.pays if agreement is None else max(TUNING.step.pays, TUNING.step.unseen * (1 - agreement))
 
     def _dear(self, problem: Problem) -> tuple[int, float] | None:
         """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
