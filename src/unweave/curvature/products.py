@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS, aside, record
+from unweave._core.memory import no_memory
 from unweave.errors import ModelError
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import BlockPoint
@@ -182,7 +183,7 @@ def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None = None, **how: boo
     try:
         return torch.autograd.grad(value, leaf, weights, **how)[0]
     except RuntimeError as error:
-        raise ModelError(_TWICE.format(error)) from error
+        raise no_memory(error) or ModelError(_TWICE.format(error)) from error
 
 
 class _Accumulated(Curvature):
