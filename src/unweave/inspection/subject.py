@@ -65,7 +65,7 @@ class Subject:
     @cached_property
     def h(self) -> float:
         """The length along s at which differences are taken: where truncation and rounding are about as large."""
-        return float(torch.finfo(self._double.x.dtype).eps ** (1 / 3)) * self._length / float(self.direction.s.norm())
+        return float(torch.finfo(self.data.x.dtype).eps ** (1 / 3)) * self._length / float(self.direction.s.norm())
 
     @cached_property
     def _length(self) -> float:
@@ -75,22 +75,18 @@ class Subject:
     @cached_property
     def data(self) -> Data:
         """The graph, in double precision where the model can be."""
-        return self._double
-
-    @cached_property
-    def _exact(self) -> bool:
-        """Whether the model can be evaluated in double precision."""
-        model = duplicate(self.objective.model).double().eval()
+        double = _doubled(self.objective.data)
         try:
             with torch.no_grad():
-                self.objective.forward(model, _doubled(self.objective.data))
+                self.objective.forward(duplicate(self.objective.model).double().eval(), double)
         except Exception:  # a module of anyone's may have its type written down
-            return False
-        return True
+            return self.objective.data
+        return double
 
-    @cached_property
-    def _double(self) -> Data:
-        return _doubled(self.objective.data) if self._exact else self.objective.data
+    @property
+    def _exact(self) -> bool:
+        """Whether the model can be evaluated in double precision."""
+        return self.data is not self.objective.data
 
     @cached_property
     def _single(self) -> Data:
@@ -101,7 +97,7 @@ class Subject:
     @cached_property
     def _beside(self) -> list[nn.Module]:
         """The model at θ + h s and at θ − h s."""
-        theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
+        theta, s = self.theta.to(self.data.x.dtype), self.direction.s.to(self.data.x.dtype)
         return [self._model_at(theta + sign * self.h * s) for sign in (1, -1)]
 
     def _model_at(self, theta: Tensor) -> nn.Module:
