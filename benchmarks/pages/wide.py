@@ -84,7 +84,9 @@ def blocks(found: list[Document]) -> Blocks:
             f"WordNet ended at 540 where its retraining took 2,400; since commit {TWICE} two stretches in a row "
             "decide, and it ends at 600 and closes as much (0.960): the stop is not what is short there. "
             "Probes of single cells (5 % of the edges): `gcn` on WordNet at 3e-5 has several minima with 1,024 units, "
-            "too (`gif` 0.66), and where the decay is lowered step by step from 3e-3 (0.69)."
+            "too (`gif` 0.66), and where the decay is lowered step by step from 3e-3 (0.69). In all cells a restart "
+            "ended at the first eight gradients that brought little; since then it ends where little is left. Why "
+            "cells are short: [two seeds polished on](../minima/README.md)."
         )
     yield (
         "Measured by `python benchmarks/wide.py --device cuda --jobs 9`, the newer cells with `--requests "
