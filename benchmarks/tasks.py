@@ -64,6 +64,7 @@ class Cell:
     seed: int
     device: str
     requests: tuple[str, ...]
+    others: int
     until: float
 
 
@@ -87,7 +88,7 @@ def measure(cell: Cell) -> Document | None:
     }
     if not wide:
         run = run.prepare()
-    document["requests"] = {name: _forget(run, drawn(name, graph, cell.seed)) for name in cell.requests}
+    document["requests"] = {name: _forget(run, drawn(name, graph, cell.seed), cell.others) for name in cell.requests}
     return document | made(cell.device)
 
 
@@ -145,8 +146,8 @@ def membership(model: nn.Module, before: Links, after: Links, request: uw.Reques
     return auc(own, other)
 
 
-def _forget(run: uw.Run, request: uw.Request) -> Document:
-    """What each method closes of the gap to a model retrained the same way."""
+def _forget(run: uw.Run, request: uw.Request, others: int) -> Document:
+    """What each method closes of the gap to a model retrained the same way, and how far other retrainings are."""
     before: Any = run.data
     retrained = run.forget(request, "retrain", allow_class_loss=True)
     left: Any = retrained.data
@@ -179,10 +180,13 @@ def _forget(run: uw.Run, request: uw.Request) -> Document:
         found["rows"]["finetune"] = row(tuned.model, tuned.receipts[-1].passes)
     except UnweaveError as error:
         found["refused"] = str(error)
-    other = replace(run.recipe, seed=run.recipe.seed + 1)
-    how: dict[str, Any] = {"weight_decay": run.recipe.weight_decay, "recipe": other, "seed": other.seed}
-    again = uw.unlearn(run.model, before, request, "retrain", allow_class_loss=True, **how)
-    found["rows"]["another seed"] = row(again.model, again.receipt.passes)
+    found["floors"] = []
+    for number in range(others):
+        other = replace(run.recipe, seed=run.recipe.seed + 1 + number)
+        how: dict[str, Any] = {"weight_decay": run.recipe.weight_decay, "recipe": other, "seed": other.seed}
+        again = uw.unlearn(run.model, before, request, "retrain", allow_class_loss=True, **how)
+        found["rows"].setdefault("another seed", row(again.model, again.receipt.passes))
+        found["floors"].append(distance(target, distribution(again.model, left, request)))
     return found
 
 
@@ -196,6 +200,7 @@ def main() -> None:
         way=("forgettable", "ordinary"),
         seed=(0,),
         requests=("",),
+        others=1,
         device="cpu",
         jobs=1,
         minutes=600.0,
@@ -205,7 +210,7 @@ def main() -> None:
     known = {_key(cell): cell for cell in lines(path)}
     until = time.time() + 60 * asked.minutes
     cells = [
-        Cell(data, model, way, seed, asked.device, _requests(data, asked.requests), until)
+        Cell(data, model, way, seed, asked.device, _requests(data, asked.requests), asked.others, until)
         for data in asked.data
         for model in asked.model
         for way in asked.way

@@ -5,8 +5,8 @@
 
 A line of ``cells.jsonl`` is a data set, a seed and a way of training, forgettable (a wide model) or ordinary (a small
 one): for every request the gap of the outputs of the remaining examples to those of a model retrained the same way,
-what ``gif``, a retraining from another seed and fine-tuning (as many passes) close of it, and their passes. What is
-there already is not measured again.
+what ``gif``, ``auto``, a retraining from another seed and fine-tuning (as many passes) close of it, and their passes.
+What is there already is not measured again.
 """
 
 import sys
@@ -116,6 +116,10 @@ def _forget(run: uw.Run, request: uw.Request, build: Build, *, forgettable: bool
     torch.manual_seed(run.recipe.seed + 1)
     other = uw.train(build(), left, seed=run.recipe.seed + 1, **how)
     tuned = run.forget(request, "finetune", epochs=max(1, round(passes / 2)), lr=0.01, allow_class_loss=True)
+    chosen = run.forget(request, "auto", allow_class_loss=True)
+    ladder = chosen.receipts[-1].ladder
+    assert ladder is not None
+    found |= {"auto": gaps.closed(chosen.model), "rung": ladder["rung"]}
     closes = {"gap_closed": after.model, "other_seed": other.model, "finetune": tuned.model}
     return found | {"passes": passes} | {key: gaps.closed(model) for key, model in closes.items()}
 

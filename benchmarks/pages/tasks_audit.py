@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shared import Document, lines
 
-from pages.parts import Blocks, Page, columns, places
+from pages.parts import Blocks, Page, columns, number, places
 
 LEGEND = (
     "*Unusual*: tests whose number lies outside of the range of retrained models. *As retrained*: how many lie within "
@@ -20,21 +20,25 @@ def read(out: Path) -> list[Document]:
 
 
 def _found(cell: Document, *findings: str) -> list[str]:
-    return [name for name, test in cell["tests"].items() if test["finding"] in findings]
+    return [name for name, test in cell.get("tests", {}).items() if test["finding"] in findings]
 
 
-def table(found: list[Document], name: Callable[[Document], str]) -> list[str]:
+Column = Callable[[Document], object]
+
+
+def table(found: list[Document], name: Column, **more: Column) -> list[str]:
     """Every audit with its verdict."""
     return columns(
         found,
         {
             "": name,
+            **more,
             "method": lambda c: c["method"],
-            "verdict": lambda c: c["verdict"],
+            "verdict": lambda c: c.get("verdict", "refused"),
             "unusual": lambda c: ", ".join(_found(c, "remembers", "differs")) or None,
             "as retrained": lambda c: len(_found(c, "as retrained")),
             "no power": lambda c: len(_found(c, "no power")) or None,
-            "noticeable": lambda c: None if c["noticeable"] is None else f"{c['noticeable']:.0%}",
+            "noticeable": lambda c: None if c.get("noticeable") is None else f"{c['noticeable']:.0%}",
         },
     )
 
@@ -42,12 +46,20 @@ def table(found: list[Document], name: Callable[[Document], str]) -> list[str]:
 def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
-        "Forgettable models of each task and a deletion of 5 % of the interactions, pairs, papers or graphs. "
+        "Models of each task, trained both ways, and a deletion of 5 % of the interactions, pairs, papers or graphs. "
+        "*Forgettable*: as `unweave train --forgettable` trains them; *ordinary*: small ones (64 columns, a GIN of 32 "
+        "units, 16 units), Adam until validation says enough. `none` takes the data out and keeps the parameters, "
+        "`finetune` has as many passes as `gif`. *Agreement*: of retrained models of different seeds; 1 where they are "
+        "one model, 0 or less where luck moves them as much as the deletion does, and what is smaller cannot be seen. "
         "`listeners` is a generated recommender of 300 users with 20 interactions each, `literature` the generated "
         "papers of [whole graphs and relations](../tasks_graphs/README.md); of `mutag` 56 of 188 graphs are held out. "
         + LEGEND
     )
-    yield table(found, lambda c: f"{c['data']}, seed {c['seed']}, {c['asked']}")
+    yield table(
+        found,
+        lambda c: f"{c['data']}, {c['way']}, seed {c['seed']}, {c['asked']}",
+        agreement=lambda c: number(c.get("agreement"), "+.3f"),
+    )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield f"Measured by `python benchmarks/tasks_audit.py` on {where}."
 

@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, leverage, ripples, scoring
+from unweave.inspection import answers, direction, leverage, ripples, scoring
 from unweave.objective.losses import cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -24,7 +24,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solve to the end, so that nothing is compared but what scores are made of."""
     monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
     monkeypatch.setattr(leverage, "EXACT", 1e-10)
-    monkeypatch.setattr(scoring, "NEAR", 0.0)
+    monkeypatch.setattr(answers, "NEAR", 0.0)
     monkeypatch.setattr(scoring, "CLOSE", -1.0)
     monkeypatch.setattr(scoring, "SWUNG", -1.0)
     monkeypatch.setattr(scoring, "FELT", -1.0)

@@ -9,6 +9,7 @@ import unweave as uw
 from tests.methods.test_calibration import known, made_up, trained
 from unweave._core.tuning import tuned
 from unweave.curvature.prepared import Prepared
+from unweave.errors import StrictError
 from unweave.methods import GIF, Auto, Outcome, Problem
 from unweave.methods.ladder.auto import read_share
 from unweave.methods.ladder.calibration import Calibration, Figures
@@ -292,9 +293,27 @@ def test_a_step_that_cannot_be_believed_is_climbed_from(minimum: uw.Run, monkeyp
     assert receipt.ladder["tried"][0]["given_up"] == "its step cannot be believed however short"
 
 
+def test_where_training_had_not_come_to_rest_no_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = uw.train(uw.models.GCN(8, 3, hidden=8), small_graph(nodes=90), epochs=40).prepare()
+
+    def restless(self: GIF, problem: Problem) -> Outcome:
+        return Outcome(problem.theta + 0.01, details={"restless": True})
+
+    monkeypatch.setattr(GIF, "forget", restless)
+    request = uw.draw("edges:0.05", run.data)
+    climbed, within = (run.forget(request, "auto", **how).receipts[-1] for how in ({}, {"budget": 0.9}))
+    assert climbed.ladder is not None
+    assert [t["rung"] for t in climbed.ladder["tried"]] == ["gif", "retrain"]
+    assert climbed.ladder["tried"][0]["given_up"].startswith("training had not come to rest")
+    assert within.ladder is not None
+    assert (within.ladder["rung"], within.grade) == ("gif", "doubtful")
+    with pytest.raises(StrictError, match="do not rely on it"):
+        run.forget(request, "gif", strict=True)
+
+
 def test_a_restart_that_ended_where_it_was_dear_says_so_and_is_climbed_from(minimum: uw.Run) -> None:
     request = uw.draw("edges:0.05", minimum.data)
-    with tuned(step={"cheap": 0.0, "dear": 0.99}, search={"first": 1}):
+    with tuned(step={"cheap": 0.0, "dear": 0.99, "least": 1}):
         receipt = minimum.forget(request, "gif").receipts[-1]
         climbed = minimum.forget(request, "auto", at_least=0.9).receipts[-1]
         within = minimum.forget(request, "auto", budget=0.5).receipts[-1]

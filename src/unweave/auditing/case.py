@@ -276,8 +276,9 @@ def _held_out(data: Data, named: set[int]) -> tuple[list[int], list[str]]:
             if len(found) >= LEAST:
                 break
     else:
+        what = "examples" if isinstance(data, Task) else "nodes"
         raise DataError(
-            f"an audit compares with nodes that were held out of training, and neither val_mask nor test_mask has "
+            f"an audit compares with {what} that were held out of training, and neither val_mask nor test_mask has "
             f"{LEAST} of them with a label and outside of the request; give the graph such a mask"
         )
     return found, ["test nodes, not validation nodes, are compared with"] if name == "test_mask" else []

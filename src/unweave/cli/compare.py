@@ -58,6 +58,12 @@ FORGET = (
 )
 
 
+CALIBRATED = (
+    f"Simulated deletions to calibrate auto by, each a training more for every seed; {DELETIONS} by default, none with "
+    "--forgettable."
+)
+
+
 @reports_errors
 def compare(
     data: DataName,
@@ -69,7 +75,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="How many seeds.", min=1)] = 5,
     out: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the result, e.g. compare.png.")] = None,
-    deletions: Annotated[int, typer.Option(help="Simulated deletions to calibrate auto by.", min=1)] = DELETIONS,
+    deletions: Annotated[int | None, typer.Option(help=CALIBRATED, min=0)] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Also ask of every method whether it is gone; 64 more trainings a seed.")
     ] = False,

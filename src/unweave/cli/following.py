@@ -89,6 +89,8 @@ def tell(
         json: For scripts.
         where: What was written where, for people.
     """
+    from unweave.objective.scores import metric_of, named
+
     new, told = after.receipts[len(before.receipts) :], after.summary(len(before.receipts))
     if json:
         receipts = [receipt.to_dict() for receipt in new]
@@ -101,6 +103,8 @@ def tell(
         say(one if several else str(receipt))
     if several:
         say(str(told))
-    if "test_f1" in before.metrics and "test_f1" in after.metrics:
-        say(f"{'Test F1':<11}{before.metrics['test_f1']:.3f} → {after.metrics['test_f1']:.3f}")
+    metric = metric_of(after.data)
+    scores = [f"{run.metrics[key]:.3f}" for run in (before, after) if (key := f"test_{metric}") in run.metrics]
+    if len(scores) == 2:
+        say(f"{f'Test {named(metric)}':<10} {' → '.join(scores)}")
     say(f"{'Written':<11}{where}")

@@ -104,6 +104,14 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         except UnweaveError as error:
             _complain(str(error), error)
             raise typer.Exit(1) from error
+        except RuntimeError as error:
+            from unweave._core.memory import no_memory
+
+            told = no_memory(error)
+            if told is None:
+                raise
+            _complain(str(told), told)
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             _complain(str(error) or "interrupted; nothing was written", error)
             raise typer.Exit(1) from None
@@ -249,13 +257,22 @@ def comparison_table(comparison: "Comparison") -> Table:
     table.add_column("method")
     failed = any(row["failures"] for row in comparison.rows)
     poisoned = "attack" in comparison.rows[0]
-    heads = ["F1", *["recovery", "attack"] * poisoned, "gap closed", "seed-averaged", "residual", "seconds", "cost"]
+    key = comparison.config["metric"]
+    heads = [
+        comparison.metric,
+        *["recovery", "attack"] * poisoned,
+        "gap closed",
+        "seed-averaged",
+        "residual",
+        "seconds",
+        "cost",
+    ]
     for column in (*heads, "passes", *["failed"] * failed):
         table.add_column(column, justify="right")
     for row in comparison.rows:
         table.add_row(
             row["method"],
-            plus_minus(row["f1_mean"], row["f1_std"], "{:.3f}"),
+            plus_minus(row[f"{key}_mean"], row[f"{key}_std"], "{:.3f}"),
             *([_number(row["recovery"], "{:+.2f}"), _number(row["attack"], "{:.3f}")] if poisoned else []),
             plus_minus(row["gap_closed_mean"], row["gap_closed_std"], "{:+.2f}"),
             _number(row["mean_gap_closed"], "{:+.2f}"),

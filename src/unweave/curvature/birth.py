@@ -3,13 +3,16 @@
 Where pairs are scored by dot products of the rows of Z = Φ W, the loss is a function of M = W Wᵀ, and L2 on W a nuclear
 norm on M: it leaves W with a few dimensions. Along a dimension q that is not in use, W q = 0, every gradient vanishes,
 so none tells that one more would help. The curvature does. For W + v qᵀ it is vᵀ A v with A = 2 ∇_M ℓ + μ, whatever q
-is: one gradient at W + ε Σⱼ vⱼ qⱼᵀ has ε A vⱼ for all dimensions to spare at once, and moves the outputs by ε² alone.
-Those that were the last to vanish in training, and are still there as traces, are the vⱼ: these are nearest to being of
-use. An eigenvector of A with a negative eigenvalue is a dimension to be born. The gradient where training ended has A
-times the traces, so that it takes a look only where their own curvature is not above zero.
+is. An eigenvector of A with a negative eigenvalue is a dimension to be born.
 
-That A is the same for every q is a property of dot products and not of any model. So it is looked for: A is symmetric,
-and what else the gradient has is small, or nothing is born.
+No product is needed to see A. Training leaves traces T of the dimensions that were the last to vanish, which are those
+nearest to being of use, and the gradient along them is A T: the one that every request computes anyway has it. Where
+they are so small that rounding is all they tell, which makes A uneven, one gradient at W + ε Σⱼ vⱼ qⱼᵀ has ε A vⱼ for
+all of their directions at once, and moves the outputs by ε² alone. That A is the same for every q, and symmetric, is a
+property of dot products and not of any model. So it is looked for, and else nothing is born.
+
+Along what is born the objective is −½ b t² + c t⁴, where the bend b is known and one value tells c. It ends where its
+curvature is 2 b: far below all that was prepared, when the dimension was not in use, so that a restart is told of it.
 """
 
 from collections.abc import Mapping
@@ -20,6 +23,7 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 from unweave.curvature.local import LocalProblem
+from unweave.curvature.solvers import LowRank
 from unweave.objective.objective import Objective
 
 __all__ = ["PASSES", "Born", "born"]
@@ -35,10 +39,17 @@ class Born:
     Attributes:
         theta: The parameters with them.
         bends: The curvature along each where it is zero, below 0.
+        along: The directions in θ that they are born along, one a column, of length 1.
     """
 
     theta: Tensor
     bends: tuple[float, ...]
+    along: Tensor
+
+    def solve(self, curvature: LowRank, g: Tensor) -> Tensor:
+        """The inverse of a curvature that knows nothing of them, and of theirs, times a vector."""
+        own = 1 / (-2 * g.new_tensor(self.bends)) - 1 / curvature.rest
+        return curvature.solve(g) + self.along @ (own * (self.along.t() @ g))
 
 
 def born(objective: Objective, local: LocalProblem, gradient: Tensor, axes: Mapping[str, int]) -> Born | None:
@@ -59,58 +70,76 @@ def born(objective: Objective, local: LocalProblem, gradient: Tensor, axes: Mapp
     if not 1 < int(empty.sum()) < held.size(0) or held.size(1) <= int((~empty).sum()):
         return None
     spare = turned[:, empty]
-    directions = _lasting(held, spare, turned[:, ~empty], place.of(gradient))
-    if directions is None:
+    traces = _traces(held, spare, turned[:, ~empty])
+    directions, bends = _told(traces, spare, place.of(gradient))
+    if not bends.numel() or float(torch.linalg.eigvalsh((bends + bends.t()) / 2)[0]) > 0:
         return None
-    count = directions.size(1)
-    spare, length = spare[:, :count], (TUNING.minimum.probe * largest / count) ** 0.5
-    probed = objective.look(theta + place.back(length * spare @ directions.t(), theta)).gradient() - gradient
-    inside = place.of(probed).t() @ spare / length
-    bends, all_of_it = directions.t() @ inside, float(inside.square().sum())
-    aside = float(probed.double().norm() / length) ** 2 - all_of_it
-    uneven = float((bends - bends.t()).square().sum())
+    if not _even(bends):
+        directions = torch.linalg.qr(traces.vectors).Q
+        count = directions.size(1)
+        length = (TUNING.minimum.probe * largest / count) ** 0.5
+        probe = place.back(length * spare[:, :count] @ directions.t(), theta)
+        probed = (objective.look(theta + probe).gradient() - gradient) / length
+        inside = place.of(probed).t() @ spare[:, :count]
+        bends, aside = directions.t() @ inside, float(probed.double().norm()) ** 2 - float(inside.square().sum())
+        if aside > TUNING.minimum.factored**2 * float(inside.square().sum()) or not _even(bends):
+            return None
     values, mixing = torch.linalg.eigh((bends + bends.t()) / 2)
-    fall = values[values < -TUNING.minimum.born * float(values.abs().max())]
-    if max(aside, uneven) > TUNING.minimum.factored**2 * all_of_it or not fall.numel():
+    fall = -values[values < -TUNING.minimum.born * float(values.abs().max())]
+    if not fall.numel():
         return None
-    sized = directions @ mixing[:, : fall.numel()] * (-fall).sqrt()
-    step = place.back(spare[:, : fall.numel()] @ sized.t(), theta)
-    return _sized(objective, local, step, float(fall.square().sum()), largest / float(-fall.sum()), fall.tolist())
+    each = zip(spare.t(), (directions @ mixing[:, : fall.numel()]).t(), strict=False)
+    along = torch.stack([place.back(torch.outer(*pair), theta) for pair in each], dim=1)
+    step = along @ fall.sqrt().to(along)
+    there = _sized(objective, local, step, float(fall.square().sum()), largest / float(fall.sum()))
+    return None if there is None else Born(there, tuple((-fall).tolist()), along)
 
 
-def _lasting(held: Tensor, spare: Tensor, used: Tensor, gradient: Tensor) -> Tensor | None:
-    """What was last to vanish of the dimensions to spare, one direction for each; ``None`` where it will not be born.
+@dataclass(frozen=True)
+class _Traces:
+    """What is left of the dimensions that are not in use, the largest first.
 
-    Args:
-        held: W, ``[dimensions, entries]``.
-        spare: The dimensions that are not in use.
-        used: Those that are.
-        gradient: Of W.
+    Attributes:
+        vectors: Beside what is in use, one a column.
+        turned: The dimensions that they are of, among those to spare.
+        lengths: How long they are.
     """
+
+    vectors: Tensor
+    turned: Tensor
+    lengths: Tensor
+
+
+def _traces(held: Tensor, spare: Tensor, used: Tensor) -> _Traces:
     span = torch.linalg.qr(held.t() @ used).Q
     traces = held.t() @ spare
     traces = traces - span @ (span.t() @ traces)
-    squares, right = torch.linalg.eigh(traces.t() @ traces)
+    squares, turned = torch.linalg.eigh(traces.t() @ traces)
     order = squares.argsort(descending=True)[: held.size(1) - used.size(1)]
-    clear = order[squares[order] > TUNING.minimum.trace**2 * float(squares[-1])]
-    clearly = traces @ right[:, clear] / squares[clear].sqrt()
-    bends = clearly.t() @ (gradient.t() @ spare @ right[:, clear]) / squares[clear].sqrt()
-    if not clear.numel() or float(torch.linalg.eigvalsh((bends + bends.t()) / 2)[0]) > 0:
-        return None
-    lasting: Tensor = torch.linalg.qr(traces @ right[:, order]).Q
-    return lasting
+    return _Traces(traces @ turned[:, order], turned[:, order], squares[order].clamp(min=0).sqrt())
 
 
-def _sized(
-    objective: Objective, local: LocalProblem, step: Tensor, bend: float, largest: float, bends: list[float]
-) -> Born | None:
+def _told(traces: _Traces, spare: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Directions of the clear ones, and A along them, as the gradient has it: A T."""
+    clear = traces.lengths > TUNING.minimum.trace * traces.lengths[0]
+    directions = traces.vectors[:, clear] / traces.lengths[clear]
+    return directions, directions.t() @ (gradient.t() @ spare @ traces.turned[:, clear]) / traces.lengths[clear]
+
+
+def _even(matrix: Tensor) -> bool:
+    """Whether a matrix is symmetric, as A is where pairs are scored by dot products."""
+    return float((matrix - matrix.t()).norm()) <= TUNING.minimum.factored * float(matrix.norm())
+
+
+def _sized(objective: Objective, local: LocalProblem, step: Tensor, bend: float, largest: float) -> Tensor | None:
     """Go along a step as far as it pays: L falls by ½ bend t² at first, and rises with t⁴, which a trial tells."""
     t = (TUNING.minimum.tried * largest) ** 0.5
     for _ in range(2):
         with torch.no_grad():
             rise = local.change(objective.at(local.start + t * step)) + bend * t * t / 2
         if rise > 0:
-            return Born(local.start + (bend * t**4 / (4 * rise)) ** 0.5 * step, tuple(bends))
+            size: float = (bend * t**4 / (4 * rise)) ** 0.5
+            return local.start + size * step
         t *= 2
     return None
 

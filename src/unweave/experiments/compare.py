@@ -46,7 +46,7 @@ from unweave.experiments.trial import (
 )
 from unweave.methods import available
 from unweave.methods.registry import make, parse
-from unweave.objective.scores import closed, gap
+from unweave.objective.scores import closed, gap, named
 from unweave.receipt.receipt import Receipt
 from unweave.receipt.record import environment
 from unweave.run.calibrate import DELETIONS
@@ -82,6 +82,11 @@ class Comparison:
         """Write the JSON document."""
         return write_whole(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
+    @property
+    def metric(self) -> str:
+        """What the models are judged by, as tables head it."""
+        return named(self.config["metric"])
+
     def row(self, method: str) -> dict[str, Any]:
         """The row of a method."""
         return next(row for row in self.rows if row["method"] == method)
@@ -100,7 +105,7 @@ def compare(
     forgettable: bool = False,
     averaged: bool = True,
     matched: Matched = "seconds",
-    deletions: int = DELETIONS,
+    deletions: int | None = None,
     audit: bool = False,
     jobs: int = 1,
     device: str = "cpu",
@@ -127,7 +132,8 @@ def compare(
         matched: Whether fine-tuning gets as long as the last method, or as many passes over the graph, which are the
             same on every machine; costs are ratios of the same.
         deletions: Simulated deletions by which every run is calibrated, where ``auto`` is among the methods; the run is
-            then prepared for all of them.
+            then prepared for all of them. Each is a training more. By default 24, and none for models that are trained
+            to a minimum, where ``auto`` knows what to do without.
         audit: Also put the model of every method through the tests of :func:`unweave.audit`; 64 more trainings a seed.
         jobs: Processes that train the models of an audit.
         device: ``cpu`` or ``cuda``.
@@ -143,6 +149,8 @@ def compare(
         make(*parse(name))  # an option that makes no sense is to be known before hours of training
     if seeds < 1:
         raise DataError(f"seeds must be at least 1, got {seeds}")
+    if deletions is None:
+        deletions = 0 if forgettable else DELETIONS
     where = find_device(device)
     recipe = Recipe(
         epochs=100 if epochs is None else epochs, lr=lr, weight_decay=weight_decay or 0.0, forgettable=forgettable
@@ -187,6 +195,7 @@ def compare(
             "weight_decay": weight_decay,
             "forgettable": forgettable,
             "device": device,
+            "metric": own[0].metric,
             **({"deletions": deletions} if any(parse(name)[0] == "auto" for name in tested) else {}),
             "finetune": f"{MATCHED[matched]} {tested[-1]}" if tested else "for 10 epochs",
             "matched": matched,
@@ -201,7 +210,7 @@ def _row(name: str, own: list[Trial], same_graph: list[Trial]) -> dict[str, Any]
     """Mean and spread over the seeds; ``None`` where a figure is not defined."""
     figures = [t.figures[name] for t in own if name in t.figures]
     row: dict[str, Any] = {"method": name}
-    for key in ("f1", "gap_closed"):
+    for key in (own[0].metric, "gap_closed"):
         row[f"{key}_mean"], row[f"{key}_std"] = _mean_std([f[key] for f in figures])
     row["gap_closed"] = [f["gap_closed"] for f in figures]
     row["mean_gap_closed"] = _averaged(name, same_graph)

@@ -19,8 +19,9 @@ LOWEST = -1.5
 
 
 def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
-    """Draw the gap closed by each method, between doing nothing and retraining, with its cost and F1 beside it."""
+    """Draw the gap closed by each method, between doing nothing and retraining, with its cost and score beside it."""
     rows = [row for row in reversed(comparison.rows) if row["gap_closed_mean"] is not None]
+    key = comparison.config["metric"]
     figure = canvas(7.6, 1.5 + 0.42 * len(rows))
     axes = figure.add_subplot()
     for place, text in ((0.0, "doing\nnothing"), (1.0, "retraining")):
@@ -39,8 +40,8 @@ def plot_comparison(comparison: Comparison, path: str | Path) -> Path:
             axes.errorbar(mean, height, xerr=spread, fmt="o", ms=6, capsize=3, color=colour)
             lowest = min(lowest, max(mean - spread, LOWEST))
         axes.text(1.02, height, f"{row['cost_median']:.0%}", transform=axes.get_yaxis_transform(), va="center", size=9)
-        axes.text(1.13, height, f"{row['f1_mean']:.3f}", transform=axes.get_yaxis_transform(), va="center", size=9)
-    for place, text in ((1.02, "cost"), (1.13, "F1")):
+        axes.text(1.13, height, f"{row[f'{key}_mean']:.3f}", transform=axes.get_yaxis_transform(), va="center", size=9)
+    for place, text in ((1.02, "cost"), (1.13, comparison.metric)):
         axes.text(place, len(rows) - 0.35, text, transform=axes.get_yaxis_transform(), va="bottom", color="0.4", size=8)
     axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
     axes.set_xlim(lowest - 0.15, 1.15)

@@ -34,7 +34,15 @@ from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
 from unweave.models import MODELS, build
 from unweave.objective.parameters import flatten
-from unweave.objective.scores import closed, gap, log_probabilities, micro_f1, parameter_gap_closed
+from unweave.objective.scores import (
+    closed,
+    gap,
+    log_probabilities,
+    metric_of,
+    micro_f1,
+    parameter_gap_closed,
+    task_scores,
+)
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
@@ -80,6 +88,7 @@ class Trial:
         failures: Why a method failed.
         receipts: What each method says of itself.
         remaining: The nodes that remain.
+        metric: What models of the task are judged by: F1, AUC, recall at 20.
         f1_before: F1 of the trained model on the graph it was trained on, before anything was removed.
         evidence: What an audit finds of each method's model, where one was asked for and the architecture is the same.
         attack_before: The attack success there, of a poisoned request.
@@ -90,6 +99,7 @@ class Trial:
     failures: dict[str, str] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     remaining: Tensor = field(default_factory=lambda: torch.empty(0))
+    metric: str = "f1"
     f1_before: float = 0.0
     evidence: dict[str, tuple[Evidence, ...]] = field(default_factory=dict)
     attack_before: float | None = None
@@ -107,7 +117,7 @@ class Setting:
         recipe: How every model is trained.
         device: Where.
         controls: Whether fine-tuning, doing nothing and another seed are measured too, or were before.
-        deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test.
+        deletions: Simulated deletions by which a run is calibrated, where ``auto`` is under test; 0 for none.
         audit: How many models to train for an audit of every method, where one is wanted.
         jobs: Processes that train those.
         matched: What fine-tuning gets as much of as the last method under test, and what costs are ratios of.
@@ -128,7 +138,9 @@ class Setting:
     def warm_up(self) -> None:
         """Run everything once, briefly, so that no method pays for being first."""
         data, request = stage(_cheap(self.forget), self.make_data(0).to(self.device))
-        run = replace(self, deletions=1).train(data, replace(self.recipe, epochs=3, forgettable=False))
+        run = replace(self, deletions=min(1, self.deletions)).train(
+            data, replace(self.recipe, epochs=3, forgettable=False)
+        )
         for name in [*self.methods, *(CONTROLS if self.controls else ())]:
             try:
                 self._unlearn(run, request, name)
@@ -148,6 +160,7 @@ class Setting:
         data = run.data
         reference, _ = self._unlearn(run, request, "retrain")
         trial = Trial(f1_before=micro_f1(log_probabilities(run.model, data), data.y, data.test_mask))
+        trial.metric = metric_of(data)
         trial.attack_before = None if poisoned is None else attack_success(run.model, data, poisoned)
         removal = remove(data, request)
         touched, trial.remaining = removal.touched, torch.ones_like(removal.touched)
@@ -167,7 +180,7 @@ class Setting:
             if self.audit is not None and flatten(result.model).shape == flatten(run.model).shape:
                 models[name] = result.model
             trial.figures[name] = {
-                "f1": micro_f1(outputs, data.y, reference.data.test_mask),
+                trial.metric: _judged(trial.metric, result.model, outputs, reference.data),
                 "gap_closed": closed(gap(target, outputs, kept), gap(target, nothing, kept)),
                 "forget_gap_closed": closed(gap(target, outputs, touched), gap(target, nothing, touched)),
                 "param_gap_closed": parameter_gap_closed(result.model, reference.model, run.model),
@@ -270,7 +283,7 @@ class Setting:
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
         states = [*shares, *(TUNING.ladder.shares if walks else ())]
         run = train(model_for(self.make_model, data), data, checkpoints=states, examine=False, **asdict(recipe))
-        if climbs:
+        if climbs and self.deletions:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run
 
@@ -322,6 +335,13 @@ def _share(forget: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise RequestError(f"cannot read {forget!r}; write e.g. {MEMORISED}:0.05, alone") from None
+
+
+def _judged(metric: str, model: nn.Module, outputs: Tensor, data: Data) -> float | None:
+    """The score of a model on what is held out to test; ``None`` where nothing is."""
+    if metric == "f1":
+        return micro_f1(outputs, data.y, data.test_mask)
+    return task_scores(model, data).get(f"test_{metric}")
 
 
 def _scale(receipt: Receipt) -> dict[str, float | None]:

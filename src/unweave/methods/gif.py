@@ -46,8 +46,9 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay
-            (beyond 4 % of the passes of training each has to promise a hundredth of the whole fall),
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
+            left is little beside the whole fall, or beside what another seed differs by where that is known (beyond
+            4 % of the passes of training each has to promise a hundredth of the whole fall),
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
@@ -114,7 +115,7 @@ class GIF(InfluenceStep):
             step = step.raised()
         _, step, theta, steps = min(found, key=lambda each: each[0])
         theta, shortened, doubts = confirmed(problem, theta, None)
-        details = {"steps": steps, "evaluations": 1 + spent} | shortened
+        details = {"steps": steps, "evaluations": 1 + spent} | shortened | ({"restless": True} if jumps else {})
         return step, theta, details, (*jumps, *beyond(problem, step.damping / step.least), *doubts)
 
     def _corrected(self, problem: Problem, step: Step) -> tuple[Tensor, Tensor, int, int]:
@@ -241,12 +242,18 @@ class GIF(InfluenceStep):
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         return TUNING.step.small_steps if small else TUNING.step.steps
 
+    @property
+    def _pays(self) -> float:
+        """Share of the fall that may be left: so little, or little beside what seeds differ by where that is known."""
+        agreement = None if self.prepared is None else self.prepared.agreement
+        return TUNING.step.pays if agreement is None else max(TUNING.step.pays, TUNING.step.unseen * (1 - agreement))
+
     def _dear(self, problem: Problem) -> tuple[int, float] | None:
         """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
         if self.prepared is None or not self.prepared.whole:
             return None
         left = TUNING.step.cheap * self.prepared.whole - problem.meter.passes
-        return max(TUNING.search.first, int(left // 2)), TUNING.step.dear
+        return max(TUNING.step.least, int(left // 2)), TUNING.step.dear
 
     def _grown(self, problem: Problem, local: LocalProblem, start: Tensor) -> Born | None:
         """Dimensions of an embedding that the request gave a use for; no gradient would tell of them."""
@@ -315,19 +322,21 @@ class GIF(InfluenceStep):
         grown = self._grown(problem, local, start) if damping is None else None
         if grown is not None and (there := evaluate(grown.theta))[0] < value:
             begin, value, gradient = grown.theta, *there
+        else:
+            grown = None
         theta, found = minimise(
             evaluate,
             begin,
             value,
             gradient,
-            lambda g: curvature.solve(g, local.damping),
+            lambda g: curvature.solve(g, local.damping) if grown is None else grown.solve(curvature, g),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
-            pays=TUNING.step.pays if self.steps == "auto" else 0.0,
+            pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
             dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
         )
-        if not (found.steps or begin is not problem.theta) or not math.isfinite(found.value):
+        if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
         early = None if found.promised is None else _ended(found.promised)
         details = {
@@ -335,10 +344,11 @@ class GIF(InfluenceStep):
             "prepared": when,
             **({} if damping is None else {"damping": damping}),
             "steps": found.steps,
-            "evaluations": found.evaluations + 1 + 2 * (begin is not problem.theta),
-            **({"born": len(grown.bends)} if grown is not None and begin is not problem.theta else {}),
+            "evaluations": found.evaluations + 1 + (grown is not None),
+            **({} if grown is None else {"born": len(grown.bends)}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
             **({} if early is None else {"ended": early}),
+            **({"restless": True} if jumps else {}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         point = best[0][2] if best[0][1] is theta else None

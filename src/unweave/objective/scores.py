@@ -20,7 +20,9 @@ __all__ = [
     "closed",
     "gap",
     "log_probabilities",
+    "metric_of",
     "micro_f1",
+    "named",
     "parameter_gap_closed",
     "score",
     "score_outputs",
@@ -86,6 +88,16 @@ def score_outputs(outputs: Tensor, data: Data, loss: Loss) -> dict[str, float]:
         if loss.classes:
             scores[f"{part}_f1"] = micro_f1(outputs, data.y, mask)
     return scores
+
+
+def metric_of(graph: Data) -> str:
+    """What models of a graph are judged by: one of their scores, without the part it is of."""
+    return graph.metric if isinstance(graph, Task) else "f1"
+
+
+def named(metric: str) -> str:
+    """What people call it."""
+    return {"f1": "F1", "auc": "AUC"}.get(metric, metric)
 
 
 def task_scores(model: nn.Module, graph: Data | GraphView) -> dict[str, float]:

@@ -32,7 +32,7 @@ GRADES = {
 """What a receipt can say of the model, from exact to useless."""
 
 HARMFUL = ("unchanged", "worse")
-"""What ``strict`` refuses."""
+"""What ``strict`` refuses, beside a step from where training had not come to rest."""
 
 UNDONE = 0.9
 """Of the pull of what was removed: where a step leaves more, the model is as good as unchanged."""
@@ -172,7 +172,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("trained on", lambda r: _name(r) == "finetune"),
     ("at a minimum", _by_itself),
     ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
-    ("doubtful", lambda r: r.residual_influence is not None and r.residual_influence > 1),
+    ("doubtful", lambda r: bool(r.details.get("restless")) or (r.residual_influence or 0.0) > 1),
     ("unchanged", lambda r: r.residual_influence is not None and r.residual_influence >= UNDONE),
 )
 """What a receipt says of the model: the first that holds, and otherwise ``"influence"``."""

@@ -44,6 +44,7 @@ class Links(Task):
     """
 
     readout = 1
+    metric = "auc"
     lasting = frozenset({"node_type", "table_row"})
 
     @classmethod

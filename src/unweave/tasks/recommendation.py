@@ -32,6 +32,8 @@ class Recommendation(Links):
     zero, and its pull on every other row is forgotten with it.
     """
 
+    metric = f"recall@{TOP}"
+
     @classmethod
     def of(  # type: ignore[override]
         cls,

@@ -28,6 +28,9 @@ class Task(Data):  # type: ignore[misc]
     readout = 0
     """Steps along edges from what the layers of a model give to the outputs of an example."""
 
+    metric = "f1"
+    """What a model of the task is judged by, one of its scores."""
+
     lasting = frozenset({"node_type"})
     """Attributes of nodes that a deletion leaves as they are: they number the others of a type."""
 

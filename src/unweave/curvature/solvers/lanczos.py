@@ -31,10 +31,20 @@ class LowRank:
         # opened would go on a little beside one that was not.
         object.__setattr__(self, "vectors", self.vectors.t().contiguous().t())
 
+    @property
+    def rest(self) -> Tensor:
+        """What it is elsewhere."""
+        return TUNING.spectrum.rest * self.values[-1]
+
     def solve(self, g: Tensor, damping: float = 0.0) -> Tensor:
         """The inverse, with ``damping`` added to every eigenvalue, times a vector."""
-        inside, rest = self.vectors.T @ g, TUNING.spectrum.rest * self.values[-1] + damping
+        inside, rest = self.vectors.T @ g, self.rest + damping
         return self.vectors @ (inside / (self.values + damping) - inside / rest) + g / rest
+
+    def solve_all(self, rows: Tensor, damping: float = 0.0) -> Tensor:
+        """The same of several vectors, one a row."""
+        inside, rest = rows @ self.vectors, TUNING.spectrum.rest * self.values[-1] + damping
+        return (inside / (self.values + damping) - inside / rest) @ self.vectors.T + rows / rest
 
 
 @dataclass(frozen=True)

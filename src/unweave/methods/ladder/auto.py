@@ -85,16 +85,20 @@ class Auto(Method):
         """Go through the plan until a rung does."""
         before, shape = standing_of(self.receipts), _shape(problem)
         plan, short = self._plan(before, shape)
+        plan += self._last_resort(before, shape, plan)
         tried: list[dict[str, Any]] = []
         limit, spent = None if self.budget is None else float(self.budget), 0.0
-        for number, choice in enumerate(plan):
-            if tried and limit is not None and choice.cost is not None and spent + choice.cost > limit:
-                continue
+        while plan:
+            choice, *plan = plan
             passes, start = problem.meter.passes, problem.meter.now()
             outcome, why = self._attempt(choice, problem)
             doubt, evidence = ("", {}) if outcome is None else self._doubt(choice, problem, outcome)
-            if outcome is not None and self.at_least is not None and number + 1 < len(plan):
-                why = why or doubt
+            spent += choice.cost or 0.0
+            plan = [c for c in plan if limit is None or c.cost is None or spent + c.cost <= limit]
+            if outcome is not None and (no_step := self._no_step(outcome)):
+                plan = [c for c in plan if c.rung.method != "gif"]  # others of the same kind are no better
+            if outcome is not None and plan:
+                why = why or (no_step if self.at_least is None else doubt)
             tried.append(
                 {
                     "rung": str(choice.rung),
@@ -103,7 +107,6 @@ class Auto(Method):
                     **({"given_up": why} if why else {}),
                 }
             )
-            spent += choice.cost or 0.0
             if outcome is not None and not why:
                 facts = self._facts(choice, tried, short, evidence, doubt, before)
                 return _told(outcome, choice, facts)
@@ -116,9 +119,9 @@ class Auto(Method):
     def expect(self, problem: Problem) -> Expected:
         """What the first rung that would be tried expects; where that fails, the next one costs more."""
         plan, _ = self._plan(standing_of(self.receipts), _shape(problem))
-        first = plan[0]
+        first, others = plan[0], len(plan) > 1 or self._last_resort(standing_of(self.receipts), _shape(problem), plan)
         known = self._kept.way(first.rung, self.calibration).expect(problem)
-        return replace(known, how=f"{first.rung}: {known.how}", most=None if len(plan) > 1 else known.most)
+        return replace(known, how=f"{first.rung}: {known.how}", most=None if others else known.most)
 
     def first(self, shape: Shape) -> Choice:
         """The rung that is tried first for a request of some kind and size."""
@@ -129,6 +132,13 @@ class Auto(Method):
         budget, wish = (None if value is None else float(value) for value in (self.budget, self.at_least))
         choices = choices_of(self._kept, self.calibration, before, shape)
         return plan_of(choices, self._kept, measured=self.calibration is not None, budget=budget, wish=wish)
+
+    def _last_resort(self, before: Standing, shape: Shape, plan: list[Choice]) -> list[Choice]:
+        """Retraining, where nothing was measured, nothing limits it, and a step may turn out to be none at all."""
+        if self.calibration is not None or self.budget is not None or self._kept.at_minimum:
+            return []
+        there = {choice.rung for choice in plan}
+        return [c for c in choices_of(self._kept, None, before, shape) if c.rung == RETRAIN and c.rung not in there]
 
     @property
     def _kept(self) -> Kept:
@@ -159,8 +169,8 @@ class Auto(Method):
         # At a minimum a small request pulls less than what training left, so that its own residual tells nothing.
         known = None if self._kept.at_minimum else self.calibration
         highest = None if known is None else known.highest_residual(choice.rung)
-        if outcome.details.get("too_long"):
-            return "its step cannot be believed however short", evidence
+        if no_step := self._no_step(outcome):
+            return no_step, evidence
         if self.calibration is None and "ended" in outcome.details:
             return str(outcome.details["ended"]), evidence
         if evidence.get("stationarity", 0.0) > TUNING.minimum.gain:
@@ -173,6 +183,14 @@ class Auto(Method):
                 evidence,
             )
         return "", evidence
+
+    def _no_step(self, outcome: Outcome) -> str:
+        """Why a step, whatever was wished for, may well be worse than none."""
+        if outcome.details.get("too_long"):
+            return "its step cannot be believed however short"
+        if self.calibration is None and outcome.details.get("restless"):
+            return "training had not come to rest, and a step from there may lead away from a retrained model"
+        return ""
 
     def _stationarity(self, point: Point) -> float:
         assert self.prepared is not None
