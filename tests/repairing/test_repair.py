@@ -13,7 +13,7 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
-from unweave.repairing.rounds import SHARES, Score, _better, _spared, crossed
+from unweave.repairing.rounds import SHARES, Score, _better, _spared, crossed, liked
 from unweave.repairing.suspects import Suspect
 
 
@@ -71,13 +71,14 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    found = crossed([before, one, two], before, halves)
+    found = crossed([before, one, two], halves)
     assert found.losses.tolist() == [3, 2, 2, 3]
     assert found.f1 == 0
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed([before, good], before, halves).losses.tolist() == good.losses.tolist()
+    assert crossed([before, good], halves).losses.tolist() == good.losses.tolist()
     fewer = Score(torch.zeros(4, dtype=torch.double), torch.zeros(4, dtype=torch.bool))
-    assert crossed([good, fewer], good, halves).losses.tolist() == good.losses.tolist(), "fewer are right"
+    assert liked([fewer, good], one) == 1, "fewer are right than at the beginning"
+    assert liked([good, fewer], fewer) == 1, "as many are right, and the loss is lower"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:

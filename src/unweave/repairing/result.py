@@ -124,7 +124,7 @@ def _tried(step: Step) -> str:
     assert step.expected_false is not None
     count = step.forgotten + step.relabelled
     done = f"{step.forgotten:,} forgotten" + (f" and {step.relabelled:,} corrected" if step.relabelled else "")
-    return f"{done}, of which about {round((1 - step.expected_false) * count):,} are expected to be wrong"
+    return f"{done}, about {round((1 - step.expected_false) * count):,} of them expected to be wrong"
 
 
 def _told(score: Score | None) -> dict[str, float] | None:

@@ -236,12 +236,11 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     if not ways:
         return run, replace(told, why=failed), suspects
     scores = [way[2] for way in ways]
-    everyone = torch.ones_like(before.right)
-    after, acted, score = ways[liked(scores, watch.begun, everyone)]
+    after, acted, score = ways[liked(scores, watch.begun)]
     if kind == "triggers":
         good = _same(before, score)
     else:
-        good = score.loss < before.loss and _better(before, crossed([before, *scores], watch.begun, watch.halves))
+        good = score.loss < before.loss and _better(before, crossed([before, *scores], watch.halves))
     kept = good and score.f1 >= watch.begun.f1
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
@@ -260,18 +259,17 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     return (after if kept else run), told, (acted + others if kept else suspects)
 
 
-def liked(ways: list[Score], begun: Score, nodes: Tensor) -> int:
-    """Which way some nodes like best: of least loss among those by which no fewer are right than at the beginning."""
-    right = [int(way.right[nodes].sum()) >= int(begun.right[nodes].sum()) for way in ways]
-    return min(range(len(ways)), key=lambda i: (not right[i], float(ways[i].losses[nodes].mean())))
+def liked(ways: list[Score], begun: Score) -> int:
+    """Which way the nodes like best: of least loss among those by which no fewer are right than at the beginning."""
+    return min(range(len(ways)), key=lambda i: (ways[i].f1 < begun.f1, ways[i].loss))
 
 
-def crossed(ways: list[Score], begun: Score, halves: tuple[Tensor, Tensor]) -> Score:
-    """Each half of the nodes by the way that the other half likes best: what choosing among them is worth."""
+def crossed(ways: list[Score], halves: tuple[Tensor, Tensor]) -> Score:
+    """Each half of the nodes by the way of least loss to the other half: what choosing among them is worth."""
     first = halves[0][halves[0] | halves[1]]
     losses, right = ways[0].losses.clone(), ways[0].right.clone()
     for mine in (first, ~first):
-        best = ways[liked(ways, begun, ~mine)]
+        best = min(ways, key=lambda way: float(way.losses[~mine].mean()))
         losses[mine], right[mine] = best.losses[mine], best.right[mine]
     return Score(losses, right)
 
@@ -308,7 +306,7 @@ def _unsure(suspects: list[Suspect], share: float) -> str:
     if not suspects:
         return "nothing is suspect"
     chance = f"even the most suspect is right as it is with a chance of {1 - suspects[0].wrong:.0%}"
-    return f"{len(suspects):,} may be wrong, but {chance}, and the share of false ones may be {share:.0%}"
+    return f"{len(suspects):,} may be wrong, but {chance}, and {share:.0%} is the most that is allowed (false_share)"
 
 
 def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:

@@ -117,7 +117,7 @@ def suspect_edges(found: Edges, labels: Labels, chosen: Tensor) -> list[Suspect]
         a, b, oftener = int(believed[u]), int(believed[v]), math.exp(own["classes"])
         parts = [
             f"looks like a pair by chance: classes {a} and {b} meet {oftener:.2g} times as often as by chance",
-            f"features more alike than of {_below(usual['features'], own['features']):.0%} of chance pairs",
+            f"features more alike than those of {_below(usual['features'], own['features']):.0%} of chance pairs",
             "no neighbour in common" if own["neighbours"] <= 0 else "neighbours in common",
         ]
         suspects.append(Suspect("edges", (u, v), float(found.wrong[edge]), "; ".join(parts)))
