@@ -7,7 +7,7 @@ attributes ``model``, ``data``, ``metrics``, ``receipts``, ``prepared`` and ``re
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from unweave.methods.ladder.calibration import Calibration
 from unweave.models import build
 
 Figures = dict[str, Any]
+Cells = Iterator[tuple[str, Callable[[], Figures]]]
 Model = nn.Module
 Run = uw.Run
 Request = uw.Request

@@ -19,6 +19,7 @@ from pages import (
     living,
     loops,
     matrix,
+    minima,
     overfitted,
     poison,
     ranks,
@@ -33,6 +34,7 @@ from pages import (
     tasks_graphs,
     wide,
     wide_audit,
+    wide_memory,
     wide_stream,
 )
 from shared import RESULTS
@@ -47,6 +49,7 @@ PAGES = {
     "living": living.PAGE,
     "loops": loops.PAGE,
     "matrix": matrix.PAGE,
+    "minima": minima.PAGE,
     "overfitted": overfitted.PAGE,
     "poison": poison.PAGE,
     "ranks": ranks.PAGE,
@@ -61,6 +64,7 @@ PAGES = {
     "tasks_graphs": tasks_graphs.PAGE,
     "wide": wide.PAGE,
     "wide_audit": wide_audit.PAGE,
+    "wide_memory": wide_memory.PAGE,
     "wide_stream": wide_stream.PAGE,
 }
 

@@ -147,7 +147,7 @@ def _forget(run: uw.Run, request: uw.Request, *, other: bool) -> Document:
 def main() -> None:
     """Measure what is asked for and not there."""
     parser = arguments(
-        __doc__, "wide", data=(*REAL, *GENERATED), model=MODELS, requests=REQUESTS, seeds=1, jobs=1, minutes=600.0
+        __doc__, "wide", data=(*REAL, *GENERATED), model=MODELS, requests=REQUESTS, seeds=(0,), jobs=1, minutes=600.0
     )
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
@@ -157,7 +157,7 @@ def main() -> None:
     until = time.time() + 60 * asked.minutes
     tasks = [
         Task(data, model, seed, asked.requests, asked.device, until)
-        for seed in range(asked.seeds)
+        for seed in asked.seeds
         for data in asked.data
         for model in asked.model
         if (data, model, seed) not in known

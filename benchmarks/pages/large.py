@@ -38,12 +38,19 @@ def _rows(cell: Document) -> str | None:
 PHASES = {"open": "opening", "propagate": "propagating", "train": "training", "forget": "a request"}
 """What a plan calls the phases."""
 
+THOUSANDS = "a request of thousands"
+"""What it calls a large request; plans of earlier versions did not tell these apart."""
+
 
 def _planned(cell: Document, plan: Document | None, what: str) -> str | None:
     """What was foretold of a phase."""
-    told = None if plan is None else plan[what].get(PHASES.get(cell["phase"].split()[0]))
+    kind, count = (*cell["phase"].split(), "1")[:2]
+    phases = {} if plan is None else plan[what]
+    told = phases.get(PHASES.get(kind))
     if told is None:
         return None
+    if count.isdecimal() and int(count) > 1:
+        told = phases.get(THOUSANDS, told)
     return f"{told / 1024:.2f}" if what == "memory_mib" else f"{told[0]:.3g} to {told[1]:.3g}"
 
 

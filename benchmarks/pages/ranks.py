@@ -12,8 +12,12 @@ PARTS = ("gradient", "product", "request")
 
 
 def read(out: Path) -> list[Document]:
-    """What was measured and predicted; of a cell that was done twice the last."""
-    known = {_key(cell): cell for cell in lines(out / "cells.jsonl")}
+    """What was measured and predicted; of what was done twice the last, and parts that were measured apart as one."""
+    known: dict[tuple[Any, ...], Document] = {}
+    for cell in lines(out / "cells.jsonl"):
+        was = known.get(_key(cell)) if cell["part"] == "measure" else None
+        joined = {} if was is None else {"found": [a | b for a, b in zip(was["found"], cell["found"], strict=True)]}
+        known[_key(cell)] = cell | joined
     return list(known.values())
 
 
@@ -78,7 +82,12 @@ def blocks(found: list[Document]) -> Blocks:
         yield f"## {graph}: {nodes:,} nodes, {one['edges']:,} stored edges"
         yield f"One process: {alone}; {one['training']:,} training nodes, {one['parameters']:,} parameters."
         yield columns(
-            [_row(cell, one, by.get(("control", graph, nodes, cell["ranks"])), p) for p in parts for cell in spread],
+            [
+                _row(cell, one, by.get(("control", graph, nodes, cell["ranks"])), part)
+                for part in parts
+                for cell in spread
+                if part in cell["found"][0]
+            ],
             {
                 "": lambda r: r["part"],
                 "ranks": lambda r: r["ranks"],

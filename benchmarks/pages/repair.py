@@ -16,6 +16,9 @@ NEAR = 0.01
 COST = 0.03
 """F1 that an attack must have cost for a share of it to mean something."""
 
+HONEST = 0.1
+"""An expected share of false discoveries that is lower than the known one by no more is honest."""
+
 GROUPS = {
     "wrong labels": ("uniform", "nearest", "backdoor"),
     "attacked edges": ("random", "dice", "prbcd", "grbcd"),
@@ -61,8 +64,15 @@ def sums(found: Results) -> dict[str, dict[str, float]]:
             "back": sum(share >= 0.7 for share in shares),
             "mean": fmean(shares) if shares else 0.0,
             "lower": sum(d["f1"]["after"] < d["f1"]["before"] for d in some),
+            "done": len(_surer(some)),
+            "honest": sum(surer <= HONEST for surer in _surer(some)),
         }
     return told
+
+
+def _surer(some: list[Document]) -> list[float]:
+    """By how much more of what was done was right than expected, of each repair that did something."""
+    return [d["known_false"] - d["expected_false"] for d in some if d["done"]]
 
 
 def _group(found: Results, title: str) -> Results:
@@ -111,12 +121,13 @@ def _short(found: Results) -> list[str]:
             *(f"{told[key]:.0f}" for key in ("cells", "best ap", "best auc", "cost", "back")),
             f"{told['mean']:.2f}" if told["cost"] else "–",
             f"{told['lower']:.0f}",
+            f"{told['honest']:.0f} of {told['done']:.0f}",
         ]
         for title, told in sums(found).items()
         if told["cells"]
     ]
     heads = ["", "cells", f"best AP (within {NEAR:g})", "best AUC", f"cost F1 ≥ {COST:g}", "of these ≥ 70 % back"]
-    return table([*heads, "mean share back", "test F1 lower after"], rows)
+    return table([*heads, "mean share back", "test F1 lower after", "false ones no more than 0.1 over expected"], rows)
 
 
 def _named(cell: Cell) -> str:

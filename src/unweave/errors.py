@@ -92,7 +92,7 @@ class MethodError(UnweaveError):
 
 
 class BudgetError(UnweaveError):
-    """The memory allowed is too little for the neighbourhood of a single node."""
+    """The memory allowed is too little for the neighbourhood of a single node, or there is not as much as it takes."""
 
 
 class SolverError(UnweaveError):

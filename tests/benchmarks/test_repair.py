@@ -83,6 +83,7 @@ def test_the_guide_says_what_was_measured() -> None:
     for title, own in told.items():
         assert f"| {title} | {own['best ap']:.0f} of {own['cells']:.0f} |" in guide
         assert f"| {own['back']:.0f} of {own['cost']:.0f}, {own['mean']:.2f} on average | {own['lower']:.0f} |" in guide
+        assert f"| {own['lower']:.0f} | {own['honest']:.0f} of {own['done']:.0f} |" in guide
     success = [d["success"] for d in found.values() if d.get("success")]
     for key in ("before", "after"):
         values = [each[key] for each in success]

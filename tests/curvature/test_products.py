@@ -1,5 +1,7 @@
 """Products, gradients and solves against a dense float64 reference, over the whole case table."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -9,7 +11,7 @@ from torch.func import grad, hessian, jacrev
 from tests.cases import CASES, TABLE, Built, Case, dense_loss, dense_outputs, table
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.curvature.solvers import conjugate_gradients, neumann
-from unweave.errors import ModelError
+from unweave.errors import BudgetError, ModelError
 from unweave.objective.objective import Objective
 
 SMALL = [case for case in CASES if case.request == "mixed"]
@@ -146,3 +148,33 @@ def test_a_model_that_cannot_be_differentiated_twice_is_refused() -> None:
         Hessian(point)(built.theta)
     with pytest.raises(ModelError, match="cannot be differentiated twice"):
         GaussNewton(point)(built.theta)
+
+
+class Endless(torch.autograd.Function):
+    """Needs more memory than there is for its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad + torch.empty(2**55, dtype=torch.uint8).sum()
+
+
+def test_memory_that_runs_out_is_told_as_such_and_not_as_a_fault_of_the_model() -> None:
+    built = Case("gcn", "cross-entropy", "edges", False).build()
+    before = built.before
+
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = built.model
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return Endless.apply(self.net(x, edge_index))  # type: ignore[no-any-return]
+
+    point = Objective(Large(), built.data, before.loss, before.decay, before.forward, before.meter).at(built.theta)
+    for work in (lambda: GaussNewton(point), point.gradient):
+        with pytest.raises(BudgetError, match=r"memory ran out .*--memory-mib"):
+            work()

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_undirected
 
 import unweave as uw
@@ -82,3 +83,14 @@ def validation(model: nn.Module, data: Data, whole: Data, without: Tensor | None
     with torch.no_grad():
         losses = cross_entropy(model(data.x, data.edge_index)[counted], whole.y[counted])
     return float(losses.sum() / whole.val_mask.sum())
+
+
+class Plain(nn.Module):
+    """PyG's own layers, and one output a node."""
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(features, 4), GCNConv(4, outputs)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]

@@ -52,23 +52,47 @@ def cases(data: Data) -> dict[str, tuple[Removals, list[uw.Request]]]:
     }
 
 
-def check(engine: Engine, models: list[nn.Module], data: Data) -> None:
+def check(engine: Engine, model: nn.Module, other: nn.Module, data: Data, most: float = 1e9) -> None:
+    """Outputs and derivatives are those of the graph without the item, where its parts are looked at alone too."""
+    towards = {name: value - dict(model.named_parameters())[name] for name, value in other.named_parameters()}
     for removals, requests in cases(data).values():
         assert removals.count == len(requests)
-        which, nodes, rows, _ = engine.changed(removals)
+        rest = torch.zeros(removals.count, dtype=torch.float64)
+        parts = zip(*engine.changed(removals, rest, most), strict=True)
+        which, nodes, rows, derivatives = (torch.cat(part) for part in parts)
+        assert not rest.any()
         some = torch.arange(which.numel()) % 3 == 0
         chosen, number = torch.unique(which[some], return_inverse=True)
-        for one, all_of_them in zip(
-            engine.at(removals.some(chosen), number * data.num_nodes + nodes[some]), rows, strict=True
-        ):
-            torch.testing.assert_close(one, all_of_them[some])
+        alone = engine.at(removals.some(chosen), number * data.num_nodes + nodes[some], most)
+        torch.testing.assert_close(alone, derivatives[some])
         for number, request in enumerate(requests):
             left, mine = remove(data, request).data, which == number
-            for model, whole, new in zip(models, engine.whole, rows, strict=True):
-                found = whole.clone()
-                found[nodes[mine]] = new[mine]
-                with torch.no_grad():
-                    torch.testing.assert_close(found, called(model, left))
+            found, moved = (part.clone() for part in engine.whole)
+            found[nodes[mine]], moved[nodes[mine]] = rows[mine], derivatives[mine]
+            torch.testing.assert_close(found, called(model, left).detach())
+            torch.testing.assert_close(moved[:, 0], along(model, towards, left), rtol=1e-5, atol=1e-6)
+
+
+def along(model: nn.Module, direction: dict[str, Tensor], data: Data, h: float = 1e-6) -> Tensor:
+    """How outputs move with the parameters along a direction: a difference."""
+    at = dict(model.named_parameters())
+    ends = [{name: at[name].detach() + sign * h * step for name, step in direction.items()} for sign in (1, -1)]
+    weight = data.get("edge_weight")
+    given = (data.x, data.edge_index) if weight is None else (data.x, data.edge_index, weight)
+    after, before = (torch.func.functional_call(model, end, given).detach() for end in ends)
+    return (after - before) / (2 * h)
+
+
+def weights_of(model: nn.Module, other: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a model, and the way to those of another."""
+    ends = dict(other.named_parameters())
+    return {name: torch.stack([p.detach(), (ends[name] - p).detach()]) for name, p in model.named_parameters()}
+
+
+def copies(model: nn.Module, other: nn.Module, data: Data) -> Copies:
+    towards = {name: value - dict(model.named_parameters())[name] for name, value in other.named_parameters()}
+    reach = find_reach(model, lambda: model(data.x, data.edge_index))
+    return Copies(data, reach, lambda part: (called(model, part).detach(), along(model, towards, part)[:, None]))
 
 
 def called(model: nn.Module, data: Data) -> Tensor:
@@ -92,14 +116,13 @@ def test_each_removal_on_its_own(name: str, how: dict[str, Any], directed: bool)
         def build(unit: bool = unit) -> nn.Module:
             return uw.models.build(name, data.num_features, data.num_classes, unit=unit, **how)  # type: ignore[no-any-return]
 
-        models = two_of(build(), build)
-        form = form_of(models[0], data, [dict(model.named_parameters()) for model in models])
+        model, other = two_of(build(), build)
+        form = form_of(model, data, weights_of(model, other))
         assert (form is None) == (name in ("gat", "gin"))
         if form is not None:
             with torch.no_grad():
-                check(Ripples(data, form), models, data)
-    reach = find_reach(models[0], lambda: models[0](data.x, data.edge_index))
-    check(Copies(data, reach, [lambda part, model=model: called(model, part) for model in models]), models, data)
+                check(Ripples(data, form), model, other, data, most=2000 if unit else 1e9)
+    check(copies(model, other, data), model, other, data)
 
 
 @pytest.mark.parametrize("name", ["gcn", "sgc", "sign"])
@@ -111,11 +134,11 @@ def test_weighted_edges(name: str) -> None:
     def build() -> nn.Module:
         return uw.models.build(name, data.num_features, data.num_classes)  # type: ignore[no-any-return]
 
-    models = two_of(build(), build)
-    form = form_of(models[0], data, [dict(model.named_parameters()) for model in models])
+    model, other = two_of(build(), build)
+    form = form_of(model, data, weights_of(model, other))
     assert form is not None
     with torch.no_grad():
-        check(Ripples(data, form), models, data)
+        check(Ripples(data, form), model, other, data)
 
 
 def test_a_module_of_ones_own() -> None:
@@ -124,11 +147,10 @@ def test_a_module_of_ones_own() -> None:
     def build() -> nn.Module:
         return Own(data.num_features, data.num_classes)
 
-    models = two_of(build(), build)
-    assert form_of(models[0], data, [dict(model.named_parameters()) for model in models]) is None
-    reach = find_reach(models[0], lambda: models[0](data.x, data.edge_index))
-    assert reach.steps == 2
-    check(Copies(data, reach, [lambda part, model=model: called(model, part) for model in models]), models, data)
+    model, other = two_of(build(), build)
+    assert form_of(model, data, weights_of(model, other)) is None
+    assert find_reach(model, lambda: model(data.x, data.edge_index)).steps == 2
+    check(copies(model, other, data), model, other, data)
 
 
 def test_chunks_are_the_removals_in_order() -> None:

@@ -12,9 +12,9 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
-from tests.inspection.graphs import DECAY, graph, look, minimum, objective, trained, validation
+from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, leverage, ripples, scores as result, scoring
+from unweave.inspection import answers, direction, leverage, ripples, scoring
 from unweave.objective.losses import cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -24,7 +24,7 @@ def exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solve to the end, so that nothing is compared but what scores are made of."""
     monkeypatch.setattr(direction, "TOLERANCE", 1e-11)
     monkeypatch.setattr(leverage, "EXACT", 1e-10)
-    monkeypatch.setattr(scoring, "NEAR", 0.0)
+    monkeypatch.setattr(answers, "NEAR", 0.0)
     monkeypatch.setattr(scoring, "CLOSE", -1.0)
     monkeypatch.setattr(scoring, "SWUNG", -1.0)
     monkeypatch.setattr(scoring, "FELT", -1.0)
@@ -185,17 +185,6 @@ def test_chunks_do_not_change_scores(name: str) -> None:
         assert torch.allclose(one.scores(kind), two.scores(kind), atol=1e-9)
 
 
-class Plain(nn.Module):
-    """PyG's own layers, and one output a node."""
-
-    def __init__(self, features: int, outputs: int) -> None:
-        super().__init__()
-        self.first, self.second = GCNConv(features, 4), GCNConv(4, outputs)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.second(torch.tanh(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]
-
-
 def test_any_module_has_the_scores_of_ours() -> None:
     """PyG's layers by copies of neighbourhoods, and ours by their layers, are the same model."""
     data = graph(30)
@@ -288,122 +277,6 @@ def test_a_group_is_a_set_and_not_a_sum(monkeypatch: pytest.MonkeyPatch) -> None
     assert abs(found.group(pair) - sum(one.effect for one in pair)) > 1e-6
 
 
-def test_what_is_told() -> None:
-    data = graph(40)
-    model = trained("gcn", data, hidden=4, activation="tanh")
-    found = look(model, data)
-    told = found.to_dict()
-    assert told["of"] == "validation"
-    assert len(told["top"]["edges"]) == 10
-    effects = [abs(one["effect"]) for one in told["top"]["nodes"]]
-    assert effects == sorted(effects, reverse=True)
-    assert told["passes"] > 0
-    assert "edge" in str(found)
-    assert found.title in str(found)
-    assert all(one.effect < 0 for one in found.top("edges", 3, order="lowers"))
-    assert all(one.effect > 0 for one in found.top("edges", 3, order="raises"))
-
-
-def test_ordinary_training_is_not_trusted() -> None:
-    data = graph(40)
-    run = uw.train(uw.models.GCN(6, 3).double(), data, epochs=20, seed=0)
-    found = run.inspect()
-    assert not found.trusted
-    assert "not trained to a minimum" in str(found)
-    assert bool(torch.isfinite(found.edges).all())
-
-
-def test_what_cannot_be_is_marked() -> None:
-    data = graph(40)
-    model = trained("gcn", data, hidden=4, activation="tanh")
-    found = look(model, data, uw.Gap(data.val_mask, data.test_mask, of=1))
-    assert all(one.possible for one in found.top("edges", 40))
-    assert "more than is possible" not in str(found)
-    found.edges[0] = 1.5
-    assert [one.possible for one in found.top("edges", 2)] == [False, True]
-    assert found.to_dict()["top"]["edges"][0]["possible"] is False
-    assert "edge" in str(found).partition("more than is possible")[0]
-    loss, margin = look(model, data), look(model, data, "node:3")
-    loss.nodes[0], margin.labels[0] = -10.0, 100.0
-    assert not loss.top("nodes", 1)[0].possible
-    assert not margin.top("labels", 1)[0].possible
-
-
-@pytest.mark.parametrize(
-    ("of", "says"),
-    [
-        ("node:99", "0 … 39"),
-        ("class:7", "0 … 2"),
-        ("valid", "validation"),
-        (3, "got 3"),
-        (lambda outputs, data: 1.0, "one floating-point number"),
-        (lambda outputs, data: torch.zeros(1), "does not depend"),
-        (lambda outputs, data: outputs.sum() * torch.rand(()), "must not be random"),
-        (uw.Gap(torch.ones(3, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "boolean mask of 40"),
-        (uw.Gap(torch.zeros(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool)), "needs a node"),
-        (uw.Gap(torch.ones(40, dtype=torch.bool), torch.ones(40, dtype=torch.bool), of="f1"), "'loss' or the number"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(of: Any, says: str) -> None:
-    data = graph(40)
-    model = uw.models.GCN(6, 3).double()
-    with pytest.raises(uw.UnweaveError, match=says):
-        look(model, data, of)
-
-
-def test_graphs_and_models_that_cannot_be_inspected() -> None:
-    data = graph(40)
-    bare = data.clone()
-    bare.val_mask = torch.zeros(40, dtype=torch.bool)
-    model = trained("gcn", data, hidden=4)
-    with pytest.raises(uw.DataError, match="val_mask"):
-        look(model, bare)
-    alone = data.clone()
-    alone.val_mask = data.val_mask & (data.y != 1)
-    with pytest.raises(uw.RequestError, match="no validation node"):
-        look(model, alone, "class:1")
-    with pytest.raises(uw.DataError, match="plain graphs"):
-        look(model, uw.tasks.Links.of(data))
-    with pytest.raises(uw.ModelError, match=r"torch\.nn\.Module"):
-        look("gcn", data)  # type: ignore[arg-type]
-    other = uw.prepare(uw.models.GCN(6, 3).double(), data, weight_decay=DECAY)
-    with pytest.raises(uw.MethodError, match="other parameters"):
-        look(model, data, prepared=other)
-    with pytest.raises(uw.RequestError, match="kind must be"):
-        look(model, data).top("shoes")  # type: ignore[arg-type]
-    assert set(result.TOLD) < set(result.KINDS)
-
-
-class Pooled(nn.Module):
-    """Every node hears of the mean of all."""
-
-    def __init__(self, features: int, classes: int) -> None:
-        super().__init__()
-        self.conv = GCNConv(features, classes)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        h = self.conv(x, edge_index)
-        return h - h.mean(dim=0)  # type: ignore[no-any-return]
-
-
-def test_a_model_that_mixes_all_nodes_is_refused_before_it_is_believed() -> None:
-    data = graph(40)
-    model = Pooled(6, 3).double()
-    found = look(model, data)
-    assert bool(found.labels.any())
-    with pytest.raises(uw.ModelError, match="depends on more than the 1 hops"):
-        _ = found.edges
-
-
-def test_two_calls_that_differ_are_refused() -> None:
-    class Noisy(Plain):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return super().forward(nn.functional.dropout(x, 0.5), edge_index)
-
-    with pytest.raises(uw.ModelError, match="deterministic"):
-        look(Noisy(6, 3).double(), graph(40))
-
-
 def test_functional_call_is_what_is_inspected() -> None:
     """The reference of these tests is the model itself."""
     data = graph(24, 4)
@@ -421,13 +294,6 @@ def test_columns_are_told_by_what_being_without_them_does() -> None:
         assert one.effect == pytest.approx(found.group(one))
     (proof,) = found.confirm(1, "features").each
     assert proof.predicted == pytest.approx(found.confirm(1, "features").together.predicted)
-
-
-def test_a_group_that_nothing_can_be_trained_without_is_refused() -> None:
-    data = graph(30)
-    everyone = data.train_mask.nonzero().flatten().tolist()
-    with pytest.raises(uw.RequestError, match="every training node"):
-        look(trained("sgc", data), data).group(uw.Request(labels=everyone))
 
 
 def test_a_regression_whose_outputs_are_one_number_a_node_is_served() -> None:

@@ -14,6 +14,7 @@ from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.products import products
 from unweave.methods import GIF
+from unweave.methods.confirm import saturated
 from unweave.methods.posing import pose
 from unweave.methods.problem import Problem
 from unweave.methods.step import Step, Verdict
@@ -93,6 +94,19 @@ def test_the_receipt_of_an_overfitted_model_never_keeps_silent(
     receipt = uw.unlearn(model, data, one_node(data, 5), weight_decay=0.0, **given).receipt
     assert any("cannot be confirmed" in warning and "mean loss" in warning for warning in receipt.warnings)
     assert "fits so closely" in receipt.verdict
+
+
+def test_a_request_that_makes_training_nodes_wrong_leaves_the_model_as_overfitted_as_it_was(
+    model: nn.Module, data: Data
+) -> None:
+    """Five edges of an EdgeCNN raised the mean loss beyond the bound, and nobody looked at the step (−0.48)."""
+    gone = data.train_mask.nonzero().flatten()[:3].tolist()
+    problem = posed(model, data, uw.Request(features=dict.fromkeys(gone, "all")))
+    with tuned(step={"saturated": float(problem.original_losses.mean()) * 1.001}):
+        assert float(problem.remaining_losses.mean()) > TUNING.step.saturated
+        assert saturated(problem)
+    with tuned(step={"saturated": float(problem.original_losses.mean()) * 0.999}):
+        assert not saturated(problem)
 
 
 def test_a_step_beyond_what_the_curvature_tells_is_shortened(model: nn.Module, data: Data, state: uw.Prepared) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.repairing.planted import planted, trained
+from unweave.repairing.beliefs import chance_share
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import _chance, _common, judge_edges
 from unweave.repairing.labels import judge_labels
@@ -71,3 +72,18 @@ def test_chance_pairs_are_no_edges_and_of_the_same_kinds() -> None:
     assert torch.equal(*(torch.bincount(trained[pairs].sum(dim=1)) for pairs in (drawn, ends)))
     assert not edges & {tuple(sorted(pair)) for pair in drawn.tolist()}
     assert bool((drawn[:, 0] != drawn[:, 1]).all())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+def test_the_share_that_looks_like_chance_is_not_too_high(share: float) -> None:
+    """What belongs lies where chance seldom does, but for some that are odd all the same."""
+    rng = torch.Generator().manual_seed(0)
+    wrong = torch.rand(4000, generator=rng) < share
+    place = torch.randn(8000, generator=rng, dtype=torch.double)
+    place[:4000] += torch.where(wrong, 0.0, 2.0)
+    real = torch.arange(8000) < 4000
+    likely = ((1 - share) * (2 * place - 2).exp() + share).log()  # log density ratio of what is there and chance
+    rate, probable = chance_share(likely, real, torch.zeros(8000, dtype=torch.long))
+    assert rate == pytest.approx(share, abs=0.04)
+    first = within(probable, 0.2)
+    assert int((~wrong[first]).sum()) <= 0.25 * first.numel() + 20

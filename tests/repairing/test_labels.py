@@ -10,7 +10,7 @@ from unweave.objective.scores import log_probabilities
 from unweave.repairing.checks import halves
 from unweave.repairing.labels import _joint, _noise, judge_labels
 from unweave.repairing.suspects import within
-from unweave.repairing.unseen import deal, unseen
+from unweave.repairing.unseen import Unseen, deal, unseen
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,25 @@ def test_flipped_labels_are_found_with_an_honest_share_of_false_discoveries(run:
     assert bool((found.wrong[~graph.data.train_mask] == 0).all())
     better = found.log_class[graph.nodes].argmax(dim=1)
     assert (better == graph.right[graph.nodes]).double().mean() > 0.8
+
+
+def test_wrong_labels_are_found_where_the_model_has_nothing_to_say(graph: Planted) -> None:
+    """A model that has learnt every label by heart says it unseen too; features and neighbours do not."""
+    data = graph.data
+    mute = Unseen(torch.zeros(data.num_nodes, CLASSES).double().log_softmax(1), deal(data.y, data.train_mask, 5, 0), 0)
+    found = judge_labels(data, mute, data.val_mask)
+    first = within(found.wrong, 0.2)
+    assert torch.isin(first, graph.nodes).double().mean() > 0.75
+    assert first.numel() > 0.75 * graph.nodes.numel()
+
+
+def test_a_model_that_cannot_forget_is_refused_with_what_to_do(run: uw.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(*_: object, **__: object) -> uw.Run:
+        raise uw.NoProgressError("no step lowers the objective")
+
+    monkeypatch.setattr(uw.Run, "forget", stuck)
+    with pytest.raises(uw.ModelError, match=r"cannot forget .* train it with forgettable=True"):
+        uw.repair(run)
 
 
 @pytest.mark.parametrize(("rate", "pull"), [(0.2, 0.0), (0.2, 1.5), (0.02, 0.5)])

@@ -58,8 +58,8 @@ def test_better_is_by_more_than_chance() -> None:
 
     before = score(1.0, 1.0, 1.0, 1.0)
     assert _better(before, score(0.9, 0.9, 0.9, 0.8))
-    assert not _better(before, score(0.0, 1.5, 1.6, 0.8)), "lower by less than its standard error"
-    assert _better(before, score(0.0, 1.5, 1.6, 0.8, f1=0.75)), "and F1 is higher"
+    assert not _better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
+    assert _better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
     assert not _better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
 
 
@@ -71,11 +71,13 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    found = crossed([before, one, two], halves)
+    found = crossed([before, one, two], before, halves)
     assert found.losses.tolist() == [3, 2, 2, 3]
     assert found.f1 == 0
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed([before, good], halves).losses.tolist() == good.losses.tolist()
+    assert crossed([before, good], before, halves).losses.tolist() == good.losses.tolist()
+    fewer = Score(torch.zeros(4, dtype=torch.double), torch.zeros(4, dtype=torch.bool))
+    assert crossed([good, fewer], good, halves).losses.tolist() == good.losses.tolist(), "fewer are right"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:

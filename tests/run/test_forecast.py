@@ -63,6 +63,9 @@ def test_memory_follows_from_what_is_allocated() -> None:
     outputs = 3 * 5 * columns
     assert few["training"] - rare["training"] > 0.9 * outputs, "pages of outputs without a node of a mask take nothing"
     assert few["a request"] > few["training"]
+    edges = 16 * SIZES.edges / 2**20
+    assert few["a request of thousands"] - few["a request"] > edges, "all edges are looked at, and rows made anew"
+    assert rare["a request of thousands"] - rare["a request"] == pytest.approx(edges, rel=0.05), "hardly any rows"
 
 
 def test_more_processes_share_rows_and_time_and_send_vectors_as_long_as_the_parameters() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import unweave as uw
-from tests.serve.test_page import Person, words
+from tests.serve.person import Person, words
 from tests.serve.test_service import kinds, state_of, work
 from tests.serve.web import Web
 from unweave.changes import Change

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from tests.auditing.test_browser import LOOK
-from tests.serve.test_page import app_of
+from tests.serve.person import app_of
 from tests.serve.test_service import work
 from unweave.serve import queue, tokens
 from unweave.serve.evidence import verify_package

@@ -13,15 +13,26 @@ from torch import Tensor
 
 from unweave._core import ranks
 from unweave._core.compat import DispatchMode, leaves, storage_key
-from unweave.errors import MethodError
+from unweave.errors import BudgetError, MethodError
 
-__all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory", "storages_in"]
+__all__ = ["MIB", "OverBudget", "TensorBytes", "check_memory", "no_memory", "storages_in"]
 
 MIB = 2**20
 
 
 class OverBudget(Exception):  # noqa: N818 (it is caught, never shown)
     """More bytes are held than allowed."""
+
+
+def no_memory(error: RuntimeError) -> BudgetError | None:
+    """What to say where an error of torch's means that memory ran out, on a GPU or here; ``None`` where it does not."""
+    text = str(error)
+    if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in text:
+        return None
+    return BudgetError(
+        f"memory ran out ({text.splitlines()[0]}); give memory_mib=… (--memory-mib on the command line), and the model "
+        "is evaluated in blocks of nodes that take no more"
+    )
 
 
 class TensorBytes(DispatchMode):  # type: ignore[no-untyped-call]

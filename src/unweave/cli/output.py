@@ -104,6 +104,14 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         except UnweaveError as error:
             _complain(str(error), error)
             raise typer.Exit(1) from error
+        except RuntimeError as error:
+            from unweave._core.memory import no_memory
+
+            told = no_memory(error)
+            if told is None:
+                raise
+            _complain(str(told), told)
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             _complain(str(error) or "interrupted; nothing was written", error)
             raise typer.Exit(1) from None

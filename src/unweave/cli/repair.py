@@ -39,7 +39,7 @@ def repair(
         float | None,
         typer.Option(
             help="Largest share of what is proposed that may be expected to be right as it is; by default 0.1 of "
-            "triggers, 0.5 of labels and features, 0.8 of edges."
+            "triggers, 0.5 of labels and features, 0.95 of edges."
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Most rounds; it ends when one keeps nothing.", min=1)] = 3,

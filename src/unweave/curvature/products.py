@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS, aside, record
+from unweave._core.memory import no_memory
 from unweave.errors import ModelError
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import BlockPoint
@@ -69,7 +70,7 @@ class Hessian(Curvature):
 
     def __init__(self, point: Point, *, check: bool = True) -> None:
         super().__init__(point)
-        if check:
+        if check and not point.objective.written_out:
             GaussNewton(point)  # refuses a model whose second derivatives torch would silently drop
         point.objective.meter.passes += 1
         self._gradient = _grad(point.losses.sum(), point.theta, create_graph=True)
@@ -107,6 +108,11 @@ class GaussNewton(Curvature):
             self._refuse_dropped_derivatives()
 
     @property
+    def objective(self) -> Objective:
+        """What this is the curvature of."""
+        return self._point.objective
+
+    @property
     def slope(self) -> Tensor:
         """∂ℓ/∂outputs of each training node."""
         return self._slope.detach()
@@ -128,6 +134,18 @@ class GaussNewton(Curvature):
         if self._swept is not None:
             return self._swept.pull(u)
         return _grad(self._outputs, self._point.theta, u, retain_graph=True)
+
+    def push_all(self, v: Tensor) -> Tensor:
+        """J v of several v, ``[many, θ]``: ``[nodes, many, …]``."""
+        if self._swept is not None:
+            return self._swept.push_all(v)
+        return torch.stack([self.push(one) for one in v], dim=1)
+
+    def pull_all(self, u: Tensor) -> Tensor:
+        """Jᵀ u of several u, ``[nodes, many, …]``: ``[many, θ]``."""
+        if self._swept is not None:
+            return self._swept.pull_all(u)
+        return torch.stack([self.pull(one) for one in u.unbind(1)])
 
     def loss_product(self, v: Tensor) -> Tensor:
         """Jᵀ ∇²ℓ J v."""
@@ -165,7 +183,7 @@ def _grad(value: Tensor, leaf: Tensor, weights: Tensor | None = None, **how: boo
     try:
         return torch.autograd.grad(value, leaf, weights, **how)[0]
     except RuntimeError as error:
-        raise ModelError(_TWICE.format(error)) from error
+        raise no_memory(error) or ModelError(_TWICE.format(error)) from error
 
 
 class _Accumulated(Curvature):

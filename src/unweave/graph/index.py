@@ -164,8 +164,9 @@ def distinct_edges(data: Data) -> Tensor:
     pairs = pairs if own is None else pairs[own]
     if is_undirected(data) if own is None else symmetric(pairs.t(), data.num_nodes):
         pairs = pairs[pairs[:, 0] <= pairs[:, 1]]
-    distinct: Tensor = torch.unique(pairs, dim=0)
-    return distinct
+    size = int(data.num_nodes)
+    keys = torch.unique(edge_keys(pairs[:, 0], pairs[:, 1], size))
+    return torch.stack([keys // size, keys % size], dim=1)
 
 
 def carried(data: Data) -> tuple[Tensor, ...]:

@@ -5,7 +5,7 @@ It need not know of edge weights, and nothing is linearised.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import torch
@@ -19,8 +19,8 @@ from unweave.models.reach import Reach
 
 __all__ = ["Copies", "Outputs"]
 
-Outputs = Callable[[Data], Tensor]
-"""The outputs of all nodes of a graph, at some parameters."""
+Outputs = Callable[[Data], tuple[Tensor, Tensor]]
+"""The outputs of all nodes of a graph, and derivatives along some directions, ``[nodes, directions, outputs]``."""
 
 
 class Copies:
@@ -29,10 +29,10 @@ class Copies:
     Args:
         data: The graph.
         reach: The message-passing steps of the module, which must be known.
-        outputs: The module at some parameters, once for each.
+        outputs: The module.
     """
 
-    def __init__(self, data: Data, reach: Reach, outputs: Sequence[Outputs]) -> None:
+    def __init__(self, data: Data, reach: Reach, outputs: Outputs) -> None:
         self._data, self._reach, self._outputs = data, reach, outputs
         self._edges, self._index, self._size = stored_edges(data), index_of(data), int(data.num_nodes)
         onward = reach.flow == "source_to_target"
@@ -40,17 +40,16 @@ class Copies:
         self._target = int(onward)
 
     @cached_property
-    def whole(self) -> tuple[Tensor, ...]:
-        """The outputs of all nodes, at each parameters."""
-        with torch.no_grad():
-            return tuple(each(self._data) for each in self._outputs)
+    def whole(self) -> tuple[Tensor, Tensor]:
+        """The outputs of all nodes, and their derivatives."""
+        return self._outputs(self._data)
 
     @property
     def _steps(self) -> int:
         assert self._reach.steps is not None
         return self._reach.steps
 
-    def sizes(self, removals: Removals) -> Tensor:
+    def _sizes(self, removals: Removals) -> Tensor:
         """About how many numbers each removal takes, at most."""
         far = torch.ones(self._size, dtype=torch.float64, device=self._edges.device)
         degree = self._onward.start.diff().double() + 1
@@ -64,19 +63,33 @@ class Copies:
         width: float = self._data.x[0].numel() + float(degree.mean())
         return found.clamp(max=self._size).mul(width)
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """The outputs that may change: of which removal and node, what they become at each parameters; no rest."""
-        roots = self._region(removals)
-        found = self.at(removals, roots)
-        return roots // self._size, roots % self._size, found, self._data.x.new_zeros(removals.count).double()
+    def changed(self, removals: Removals, rest: Tensor, most: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """The outputs that may change, of some removals after the other: removal, node, outputs and derivatives.
 
-    def at(self, removals: Removals, keys: Tensor) -> list[Tensor]:
-        """The outputs of some nodes of removals alone, in the order of their sorted keys."""
-        with torch.no_grad():
-            every, heard, sent, ids = self._neighbourhoods(removals, keys)
-            part = self._part(removals, every, heard, sent, ids)
-            place, _ = places(every, keys)
-            return [each(part)[place] for each in self._outputs]
+        Args:
+            removals: The removals.
+            rest: As nothing is left out, it stays as it is.
+            most: How many numbers may be held at a time.
+        """
+        for first, chunk in removals.chunks(self._sizes(removals), most):
+            roots = self._region(chunk)
+            yield roots // self._size + first, roots % self._size, *self._outputs_at(chunk, roots)
+
+    def at(self, removals: Removals, keys: Tensor, most: float) -> Tensor:
+        """The derivatives of some outputs alone: sorted keys, removal · nodes + node."""
+        found = []
+        for first, chunk in removals.chunks(self._sizes(removals), most):
+            bounds = torch.tensor([first, first + chunk.count], device=keys.device) * self._size
+            low, high = torch.searchsorted(keys, bounds).tolist()
+            found.append(self._outputs_at(chunk, keys[low:high] - first * self._size)[1])
+        return torch.cat(found)
+
+    def _outputs_at(self, removals: Removals, keys: Tensor) -> tuple[Tensor, Tensor]:
+        every, heard, sent, ids = self._neighbourhoods(removals, keys)
+        part = self._part(removals, every, heard, sent, ids)
+        place, _ = places(every, keys)
+        outputs, derivatives = self._outputs(part)
+        return outputs[place], derivatives[place]
 
     def _region(self, removals: Removals) -> Tensor:
         """Whose output may change, as :func:`unweave.graph.region.influenced_region` has it for one removal."""

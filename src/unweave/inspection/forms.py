@@ -4,7 +4,9 @@ Of these the change that a removal makes can be followed through the layers, row
 does not change (:mod:`unweave.inspection.ripples`). It is a privilege of speed alone; any other module is served by
 :mod:`unweave.inspection.copies`.
 
-All values have a leading dimension for the parameters that the model is evaluated at, side by side.
+Values are ``[rows, 1 + directions, width]``: what a row is, and how it moves with the parameters along some directions.
+The latter are derivatives, carried along by the product and chain rules (forward mode): nothing is compared with itself
+a little beside, so no digits are lost, and the activations are evaluated once for all directions.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +29,7 @@ from unweave.tasks.task import Task
 __all__ = ["Form", "form_of"]
 
 State = tuple[Tensor, ...]
-"""What is known of some rows between two steps, each ``[parameters, rows, width]``."""
+"""What is known of some rows between two steps, each ``[rows, 1 + directions, width]``."""
 
 Before = Callable[[], State]
 """The state of some rows before a step, for who needs it."""
@@ -41,28 +43,43 @@ MANY = 2**16
 class Form(ABC):
     """A model as ``enter``, then so many times ``message``, propagation and ``after``, then ``leave``.
 
+    Args:
+        weights: By name, the parameters and then each direction, ``[1 + directions, …]``.
+        unit: Whether rows of features are taken at length 1.
+
     Attributes:
         matrix: What messages are propagated by: ``"normalised"`` for D^-½ (A + I) D^-½, ``"mean"`` for D⁻¹ A.
         steps: Steps of propagation.
-        gain: How far an output moves, at most, as what is heard last moves by 1.
+        roots: Whether a row takes part in its own next step, beside what it hears.
+        gains: Of every step, how far what a row sends next, or its output, moves at most as what it hears moves by 1.
+        size: 1 + directions.
     """
 
     matrix: Literal["normalised", "mean"]
     steps: int
-    gain: float = 1.0
+    roots: bool = False
+    gains: Sequence[float]
 
     def __init__(self, weights: Weights, unit: bool) -> None:
         self._weights, self._unit = weights, unit
+        self.size = next(iter(weights.values())).size(0)
 
     def _entering(self, x: Tensor, names: Sequence[str]) -> Tensor:
         """Some rows of features by some weights, side by side; of a whole graph as sparse as they are."""
         weight = torch.cat([self._weights[name] for name in names], dim=1)
         x = entering(x, unit=self._unit)
         sparse = features(x) if x.numel() > MANY else None
-        if sparse is None:
-            return x @ weight.mT
-        product = multiply(sparse, weight.flatten(0, 1).mT)
-        return product.view(-1, *weight.shape[:2]).transpose(0, 1).contiguous()
+        flat = weight.flatten(0, 1).mT
+        product = x @ flat if sparse is None else multiply(sparse, flat)
+        return product.view(-1, *weight.shape[:2])
+
+    def _product(self, rows: Tensor, names: Sequence[str]) -> Tensor:
+        """Rows by some weights, side by side: (h W)˙ = ḣ W + h Ẇ."""
+        weight = torch.cat([self._weights[name] for name in names], dim=1)
+        moved = (rows[:, 0] @ weight[1:].flatten(0, 1).mT).view(-1, self.size - 1, weight.size(1))
+        found = rows @ weight[0].mT
+        found[:, 1:] += moved
+        return found
 
     @abstractmethod
     def enter(self, x: Tensor) -> State:
@@ -81,6 +98,21 @@ class Form(ABC):
         """The outputs of the rows."""
 
 
+def _activated(activation: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """σ of some rows: σ(h)˙ = σ'(h) ḣ."""
+    with torch.enable_grad():
+        leaf = rows[:, 0] if rows.requires_grad else rows[:, 0].detach().requires_grad_()
+        value = activation(leaf)
+        (slope,) = torch.autograd.grad(value.sum(), leaf, create_graph=rows.requires_grad)
+    value = value if rows.requires_grad else value.detach()
+    return torch.cat([value[:, None], rows[:, 1:] * slope[:, None]], dim=1)
+
+
+def _gain(*weights: Tensor) -> float:
+    """How much longer a row becomes at most by some weights side by side; activations are about 1 at their steepest."""
+    return float(torch.linalg.matrix_norm(torch.cat([weight[0] for weight in weights]), 2))
+
+
 class _Linear(Form):
     """Âᴷ X W."""
 
@@ -88,7 +120,7 @@ class _Linear(Form):
 
     def __init__(self, weights: Weights, unit: bool, steps: int) -> None:
         super().__init__(weights, unit)
-        self.steps = steps
+        self.steps, self.gains = steps, [1.0] * steps
 
     def enter(self, x: Tensor) -> State:
         return (self._entering(x, ["linear.weight"]),)
@@ -111,9 +143,7 @@ class _Wide(Form):
     def __init__(self, weights: Weights, model: SIGN) -> None:
         super().__init__(weights, model.unit)
         self.steps, self._activation = len(model.distances) - 1, model.activation
-        self.gain = float(
-            weights["last.weight"].detach().abs().sum(dim=-1).max()
-        )  # activations are about 1 at their steepest
+        self.gains = [1.0] * (self.steps - 1) + [_gain(weights["last.weight"])]
 
     def enter(self, x: Tensor) -> State:
         names = [f"distances.{k}.weight" for k in range(self.steps, -1, -1)]
@@ -127,9 +157,8 @@ class _Wide(Form):
         return (heard + own, *others)
 
     def leave(self, state: State) -> Tensor:
-        weights = self._weights
-        h = self._activation(state[0] + weights["bias"][:, None])
-        return h @ weights["last.weight"].mT + weights["last.bias"][:, None]
+        h = _activated(self._activation, state[0] + self._weights["bias"])
+        return self._product(h, ["last.weight"]) + self._weights["last.bias"]
 
 
 class _Stacked(Form):
@@ -137,20 +166,23 @@ class _Stacked(Form):
 
     def __init__(self, weights: Weights, model: Stack, roots: bool) -> None:
         super().__init__(weights, model.unit)
-        self.matrix = "mean" if roots else "normalised"
+        self.matrix, self.roots = "mean" if roots else "normalised", roots
         self._to, self._bias = ("lin_l.weight", "lin_l.bias") if roots else ("lin.weight", "bias")
         self._own = "lin_r.weight" if roots else None
         self._activation = model.activation
         deeper, reads = ([f"{part}.{i}" for i in range(len(model.deeper))] for part in ("deeper", "reads"))
         self._hidden, self._reads = ["conv1", *deeper], ["conv2", *reads]
         self.steps = len(self._hidden) + 1
+        names = [name for name in (self._to, self._own) if name is not None]
+        nexts = ([f"{layer}.{name}" for layer in self._layers(step) for name in names] for step in range(1, self.steps))
+        self.gains = [*(_gain(*(weights[name] for name in each)) for each in nexts), 1.0]
 
     def _layers(self, step: int) -> list[str]:
         """The layers that a step belongs to: the read-out of the hidden layer before it, and the next hidden layer."""
         return [*([self._reads[step - 1]] if step else []), *(self._hidden[step : step + 1])]
 
     def _taken(self, step: int, rows: Tensor, name: str) -> Tensor:
-        return torch.cat([rows @ self._weights[f"{layer}.{name}"].mT for layer in self._layers(step)], dim=-1)
+        return self._product(rows, [f"{layer}.{name}" for layer in self._layers(step)])
 
     def enter(self, x: Tensor) -> State:
         names = [name for name in (self._to, self._own) if name is not None]
@@ -160,32 +192,32 @@ class _Stacked(Form):
         return state[0] if step == 0 else self._taken(step, state[0], self._to)
 
     def after(self, step: int, heard: Tensor, state: Before) -> State:
-        heard = heard + torch.cat([self._weights[f"{layer}.{self._bias}"] for layer in self._layers(step)], -1)[:, None]
+        heard = heard + torch.cat([self._weights[f"{layer}.{self._bias}"] for layer in self._layers(step)], -1)
         if self._own is not None:
             before = state()
             heard = heard + (before[1] if step == 0 else self._taken(step, before[0], self._own))
         if step == 0:
-            return (self._activation(heard),)
+            return (_activated(self._activation, heard),)
         classes = self._weights[f"conv2.{self._bias}"].size(-1)
         outputs = heard[..., :classes] + (state()[1] if step > 1 else 0.0)
-        return (self._activation(heard[..., classes:]), outputs)
+        if step == self.steps - 1:
+            return (outputs,)
+        return (_activated(self._activation, heard[..., classes:]), outputs)
 
     def leave(self, state: State) -> Tensor:
-        return state[1]
+        return state[0]
 
 
-def form_of(model: nn.Module, data: Data, parameters: Sequence[Weights]) -> Form | None:
-    """A built-in model as steps of propagation, at several parameters; ``None`` for any other, or another graph.
+def form_of(model: nn.Module, data: Data, weights: Weights) -> Form | None:
+    """A built-in model as steps of propagation, with derivatives; ``None`` for any other, or another graph.
 
     Args:
         model: The module.
         data: The graph.
-        parameters: By name, each time.
+        weights: By name, the parameters and the directions in which derivatives are taken, ``[1 + directions, …]``.
     """
-    names = {name for name, _ in model.named_parameters()}
-    if not _fits(model, data) or any(names != set(each) for each in parameters):
+    if not _fits(model, data) or {name for name, _ in model.named_parameters()} != set(weights):
         return None
-    weights = {name: torch.stack([each[name] for each in parameters]) for name in names}
     found: Form | None = None
     if type(model) is SGC and type(model.propagate) is SparseAPPNP and model.propagate.as_built:
         found = _Linear(weights, model.unit, int(model.propagate.K))

@@ -5,13 +5,13 @@ from torch_geometric.data import Data
 
 from unweave.curvature.prepared import Prepared
 from unweave.inspection.inspection import Inspection
-from unweave.inspection.opening import MEMORY_MIB, open_scores
+from unweave.inspection.opening import open_scores
 from unweave.inspection.quantity import AnyQuantity
 from unweave.objective.decay import AnyDecay
 from unweave.objective.losses import AnyLoss, cross_entropy
 from unweave.objective.objective import Forward, call
 
-__all__ = ["MEMORY_MIB", "inspect"]
+__all__ = ["inspect"]
 
 
 def inspect(
@@ -24,7 +24,7 @@ def inspect(
     forward: Forward = call,
     prepared: Prepared | None = None,
     hops: int | None = None,
-    memory_mib: float = MEMORY_MIB,
+    memory_mib: float | None = None,
 ) -> Inspection:
     """Predict what a quantity would be without each node, label, edge and feature of the graph. Nothing is removed.
 
@@ -42,7 +42,8 @@ def inspect(
         forward: How to call it, when not as ``model(x, edge_index[, edge_weight])``.
         prepared: What :func:`unweave.prepare` computed for this model; without it the curvature is computed for this.
         hops: Message-passing steps of the model, where its layers do not tell.
-        memory_mib: MiB that the removals that are worked on side by side may take.
+        memory_mib: MiB that the removals that are worked on side by side may take; by default 256, and on a GPU a
+            quarter of what is free there.
 
     Raises:
         UnweaveError: Model, graph or quantity cannot be used; nothing was done then.

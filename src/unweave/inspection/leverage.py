@@ -18,6 +18,7 @@ T = W^½ (1 − S)⁻¹ W^½. J' x is the difference of two outputs, of the few 
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 import torch
 from torch import Tensor
@@ -25,7 +26,6 @@ from torch import Tensor
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import GaussNewton
-from unweave.curvature.solvers import conjugate_gradients
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
@@ -91,54 +91,93 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float) -> Leverage:
+def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float, at_once: int) -> Leverage:
     """How every training node moves its own output.
 
-    From random samples, or exactly where the model has no more parameters than these would take products.
+    From random samples, or exactly where the model has no more parameters than these would take products. The fewer
+    samples, the smaller a share of its output a node decides by itself: what they leave unsure of S is S √(2 / samples)
+    of what the node pulls with.
 
     Args:
         objective: L0.
         theta: θ0.
         prepared: Of this model.
         damping: What is added to the curvature.
+        at_once: Samples to work on side by side.
     """
     point = objective.at(theta)
-    operator, nodes = GaussNewton(point), objective.nodes
+    operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
-    root, shape = _root(objective.loss, outputs, objective.data.y[nodes]), outputs.shape
-    count = TUNING.inspection.samples
-    if theta.numel() <= count * TUNING.inspection.small:
+    root = _root(objective.loss, outputs, objective.data.y[nodes])
+    if theta.numel() <= tuning.samples * tuning.small:
         directions = _columns(operator, theta, damping)
         pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
         root = root.double()
         rest = _eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
-    else:
-        generator, found = torch.Generator().manual_seed(0), []
-        rest = root.new_zeros(root.shape, dtype=torch.float64)
-        directions = theta.new_empty(count, theta.numel())
-        for number in range(count):
-            noise = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
-            more = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
-            g = operator.pull((root @ noise[:, :, None]).reshape(shape)) + (objective.mu + damping).sqrt() * more
-            x, _ = conjugate_gradients(
-                operator,
-                g,
-                damping=damping,
-                tolerance=TUNING.inspection.tolerance,
-                iterations=TUNING.inspection.iterations,
-                inverse=lambda r: prepared.curvature.solve(r, damping),
-            )
-            objective.meter.passes += 2
-            own = operator.push(x).reshape(root.shape[:2])
-            left = (noise - (root.mT @ own[:, :, None])[:, :, 0]).double()
-            rest += left[:, :, None] * left[:, None, :] / count
-            directions[number] = x / count**0.5
-            found.append(own.double() / count**0.5)
-        pushed, root, width = torch.stack(found, dim=1), root.double(), root.size(-1)
-        mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
-        rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
-        rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
+        return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
+    generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, tuning.samples)
+    found: list[tuple[Tensor, Tensor]] = []
+    rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
+    share = rest.new_zeros(rest.size(0))
+    while done < count:
+        many = min(at_once, count - done)
+        noise, x, own = _samples(operator, root, outputs.shape[1:], prepared, damping, many, generator)
+        found.append((x, own.double()))
+        felt = (own @ root).double()
+        left = noise.double() - felt
+        rest += left.mT @ left
+        share, done = share + felt.square().sum(dim=(1, 2)), done + many
+        if done == tuning.fewest:
+            enough = 2 * float((share / done).square().mean()) / tuning.precision**2
+            count = min(tuning.samples, max(done, ceil(enough)))
+    directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
+    root, width = root.double(), root.size(-1)
+    rest /= count
+    mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
+    rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
+    rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
     return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
+
+
+def _samples(
+    operator: GaussNewton,
+    root: Tensor,
+    shape: torch.Size,
+    prepared: Prepared,
+    damping: float,
+    many: int,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """ε, x and J x of some samples, by conjugate gradients side by side; x is ``[many, θ]``, others by node first."""
+    objective, theta = operator.objective, prepared.gradient
+    ridge = objective.mu + damping
+    noise, more = root.new_empty(root.size(0), many, root.size(1)), theta.new_empty(many, theta.numel())
+    for number in range(many):
+        noise[:, number] = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
+        more[number] = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
+
+    def pull(rows: Tensor) -> Tensor:
+        return operator.pull_all((rows @ root.mT).reshape(*rows.shape[:2], *shape))
+
+    residual = pull(noise) + ridge.sqrt() * more
+    objective.meter.passes += many
+    x, own = torch.zeros_like(residual), torch.zeros_like(noise)
+    target = TUNING.inspection.tolerance * residual.norm(dim=1)
+    direction = conditioned = prepared.curvature.solve_all(residual, damping)
+    for _ in range(TUNING.inspection.iterations):
+        live = residual.norm(dim=1) > target
+        if not bool(live.any()):
+            break
+        objective.meter.passes += 2 * int(live.sum())
+        step = operator.push_all(direction).reshape(noise.shape)
+        image = pull(step @ root) + ridge * direction
+        old, bend = (residual * conditioned).sum(dim=1), (direction * image).sum(dim=1)
+        length = torch.where(live & (bend > 0), old / bend, 0.0)[:, None]
+        x, own, residual = x + length * direction, own + length * step, residual - length * image
+        conditioned = prepared.curvature.solve_all(residual, damping)
+        turn = torch.where(live & (old > 0), (residual * conditioned).sum(dim=1) / old, 0.0)
+        direction = conditioned + turn[:, None] * direction
+    return noise, x, own
 
 
 def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.digest import tensor_digest
-from unweave._core.memory import check_memory
+from unweave._core.memory import MIB, check_memory
 from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import checked_objective, prepare_objective
 from unweave.curvature.prepared import Prepared
@@ -22,10 +22,13 @@ from unweave.objective.objective import Forward, call
 from unweave.objective.parameters import duplicate, flatten
 from unweave.tasks.task import Task
 
-__all__ = ["MEMORY_MIB", "open_scores"]
+__all__ = ["open_scores"]
 
 MEMORY_MIB = 256.0
-"""MiB that a chunk of removals takes by default: much less than a model and its graph as a rule."""
+"""MiB that are taken by default, on a CPU: much less than a model and its graph as a rule."""
+
+FREE = 0.25
+"""The share of what is free on a GPU that is taken there: who asks for little at a time waits for most of it."""
 
 
 def open_scores(
@@ -38,12 +41,13 @@ def open_scores(
     forward: Forward = call,
     prepared: Prepared | None = None,
     hops: int | None = None,
-    memory_mib: float = MEMORY_MIB,
+    memory_mib: float | None = None,
 ) -> Scores:
     """Scores that are computed when they are asked for; the arguments are those of :func:`unweave.inspect`."""
     if not isinstance(model, nn.Module):
         raise ModelError(f"a model is a torch.nn.Module, got {type(model).__name__}")
-    check_memory(memory_mib)
+    if memory_mib is not None:
+        check_memory(memory_mib)
     if isinstance(check_kind(data), Task):
         raise DataError(
             f"{type(data).__name__} is the graph of a task; inspect scores plain graphs of nodes, a "
@@ -78,8 +82,14 @@ def open_scores(
             )
         direction = find_direction(objective, theta, slope, prepared.to(theta.device))
     width = seen[0][0].numel()
-    subject = Subject(objective, theta, quantity, direction, prepared, reach, float(memory_mib), width)
+    memory = _usual(theta.device) if memory_mib is None else float(memory_mib)
+    subject = Subject(objective, theta, quantity, direction, prepared, reach, memory, width)
     return Scores(subject, float(value.detach()), _doubts(subject), decay)
+
+
+def _usual(device: torch.device) -> float:
+    """MiB that are taken where nobody said."""
+    return FREE * torch.cuda.mem_get_info(device)[0] / MIB if device.type == "cuda" else MEMORY_MIB
 
 
 def _doubts(subject: Subject) -> list[str]:

@@ -1,227 +1,328 @@
 """What removals do to the outputs of a built-in model, followed through its layers.
 
 A removal changes a few entries of the matrix that messages are propagated by, and a few rows of features. After every
-step the rows that changed are known, of every removal of a chunk at once; a row that did not change is that of the
-graph as it is, which all removals share. Nothing is linearised, and the work is that of what changes:
+step the rows that changed are known, of many removals at once; a row that did not change is that of the graph as it is,
+which all removals share. The work is that of what changes:
 
     P'm'(v) = a'_v [Σ_u w_uv b_u m_u + Σ_{u changed, edge kept} w_uv (b'_u m'_u − b_u m_u) − Σ_{edge gone} w_uv b_u m_u]
 
 with a = b = d^-½ where messages are normalised by degrees, each node its own neighbour, and a = 1/n, b = 1 for the mean
 over n neighbours.
 
-Most of what the last step reaches hardly changes. Where the slopes of the scores by all outputs are given, a sender
-that moves no output by more than ``QUIET`` is not spread: what it does is its product with the slopes that its
-receivers have together.
+Most of what a removal reaches hardly changes: a hub that loses one of a hundred neighbours tells the others next to
+nothing. Where the slopes of the scores by all outputs are given, a sender that moves no output by more than ``QUIET``
+is not spread, at whichever step: what it does is its product with the slope of the scores by what it sends, which is
+one backward pass for all. Its own row is followed as it is.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from unweave._core.sparse import Matrix, matmul
 from unweave.graph.edit import stored_edges
-from unweave.graph.index import edge_values
+from unweave.graph.index import among, edge_values
 from unweave.inspection.forms import Form, State
-from unweave.inspection.pairs import ends_of, joined, kept_edges, places, spread
+from unweave.inspection.pairs import ends_of, joined, places, spread
 from unweave.inspection.removals import Removals, index_of
 
 __all__ = ["Ripples"]
 
-QUIET = 0.005
+QUIET = 0.02
 """By how much, in units of the outputs, a sender may move one for its slope to be as good."""
+
+Slopes = Callable[[Tensor, Tensor], Tensor]
+"""How scores begin to change with outputs and derivatives of all nodes, from these: ``[nodes, 1 + directions, …]``."""
+
+HELD = 8
+"""Numbers that a step holds for each number of the rows that it makes, about."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Removals ``first`` … ``last`` − 1 on their way: what each takes, and the rows that changed before a step.
+
+    Attributes:
+        gone: Removal and id of the stored edges that go, ``[2, m]``, by removal.
+        ends: The keys of their sources and targets, ``[2, m]``.
+        taken: The same edges as numbers, removal · edges + id, sorted.
+        moved: The keys of rows whose degree is another, sorted.
+        degree: Which.
+        keys: The keys of rows that changed, sorted.
+        rows: What they became.
+    """
+
+    step: int
+    first: int
+    last: int
+    gone: Tensor
+    ends: Tensor
+    taken: Tensor
+    moved: Tensor
+    degree: Tensor
+    keys: Tensor
+    rows: State
 
 
 class Ripples:
-    """Outputs after removals, of a model that is steps of propagation.
+    """Outputs after removals, of a model that is steps of propagation, and their derivatives along directions.
 
     Args:
         data: The graph.
-        form: The model at some parameters.
-        slopes: Of what is scored, by the outputs of all nodes at each parameters; without them nothing is left out.
+        form: The model.
+        slopes: Of what is scored, by the outputs of all nodes, from these; without them nothing is left out.
+        heeded: Mask of the nodes whose outputs are asked for; all by default.
 
     Attributes:
-        whole: Outputs on the graph as it is, at each parameters.
+        whole: Outputs on the graph as it is, and their derivatives, ``[nodes, directions, outputs]``.
     """
 
-    def __init__(self, data: Data, form: Form, slopes: Sequence[Tensor] | None = None) -> None:
-        self._data, self._form = data, form
+    def __init__(self, data: Data, form: Form, slopes: Slopes | None = None, heeded: Tensor | None = None) -> None:
+        self._form, self._heeded, self._x = form, heeded, data.x
         self._edges, self._index, self._size = stored_edges(data), index_of(data), int(data.num_nodes)
-        self._x = data.x.double()
-        self._values = edge_values(data.get("edge_weight"), self._edges, None)
+        values = edge_values(data.get("edge_weight"), self._edges, None)
         self._loops = form.matrix == "normalised"
-        counted = self._values if self._loops else torch.ones_like(self._values)
+        counted = values if self._loops else torch.ones_like(values)
         self._degree = torch.full((self._size,), float(self._loops), dtype=torch.float64, device=self._x.device)
         self._degree.index_add_(0, self._edges[1], counted)
-        self._counted = counted
-        self._widest = 1
-        self._remember()
-        self._slopes = None if slopes is None else self._told(slopes)
+        self._values, self._counted = values.to(self._x), counted
+        self._a, self._b = self._scales(self._degree)
+        self._remember(slopes)
 
     def _scales(self, degree: Tensor) -> tuple[Tensor, Tensor]:
         """a and b of some degrees."""
         if self._loops:
             scale = torch.where(degree > 0, degree, torch.ones_like(degree)).rsqrt() * (degree > 0)
+            scale = scale.to(self._x)
             return scale, scale
-        return 1 / degree.clamp(min=1), torch.ones_like(degree)
+        return (1 / degree.clamp(min=1)).to(self._x), torch.ones_like(degree, dtype=self._x.dtype)
 
-    def _remember(self) -> None:
-        """The states of all rows before each step, and what they hear, without a."""
+    def _remember(self, slopes: Slopes | None) -> None:
+        """What all rows send at each step and what they hear, without a; and the slopes by either."""
         self._states: list[State] = [self._form.enter(self._x)]
-        self._sent: list[Tensor] = []
+        self._messages: list[Tensor] = []
         self._heard: list[Tensor] = []
         source, target = self._edges
-        a, b = self._scales(self._degree)
-        for step in range(self._form.steps):
-            sent = self._form.message(step, self._states[-1]) * b[:, None]
-            heard = sent.clone() if self._loops else torch.zeros_like(sent)
-            for one, total in zip(sent, heard, strict=True):
-                total.index_add_(0, target, one[source] * self._values[:, None])
-            self._sent.append(sent)
-            self._heard.append(heard)
-            self._states.append(self._form.after(step, heard * a[:, None], partial(self._states.__getitem__, step)))
-            self._widest = max(self._widest, sent.size(-1))
-        self.whole = tuple(self._form.leave(self._states[-1]))
+        matrix = Matrix.of(target, source, self._values, (self._size, self._size))
+        with torch.set_grad_enabled(slopes is not None):
+            for step in range(self._form.steps):
+                message = self._form.message(step, self._states[-1])
+                message = message if step or slopes is None else message.detach().requires_grad_()
+                sent = message * self._b[:, None, None] if self._loops else message
+                heard = matmul(matrix, sent.flatten(1)).view_as(sent)
+                heard = heard + sent if self._loops else heard
+                self._messages.append(message)
+                self._heard.append(heard)
+                before = partial(self._states.__getitem__, step)
+                self._states.append(self._form.after(step, heard * self._a[:, None, None], before))
+            whole = self._form.leave(self._states[-1])
+        self.whole = whole.detach()[:, 0], whole.detach()[:, 1:]
+        self._slopes: tuple[Tensor, ...] = ()
+        if slopes is not None and self._form.steps:
+            self._slopes = torch.autograd.grad(whole, self._heard, slopes(*self.whole))
+            self._back = [matmul(matrix, own.flatten(1), flipped=True).view_as(own) for own in self._slopes]
+            self._reaches = self._reach()
+        self._messages, self._heard = ([rows.detach() for rows in some] for some in (self._messages, self._heard))
+        self._states = [tuple(part.detach() for part in state) for state in self._states]
 
-    def _told(self, slopes: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Slopes by what each row hears last, their sum over receivers, and how far a sender moves outputs at most."""
+    def _reach(self) -> list[Tensor]:
+        """How far a sender moves outputs at most, at each step, as what it sends moves by 1."""
         source, target = self._edges
-        step, (a, _) = self._form.steps - 1, self._scales(self._degree)
-        with torch.enable_grad():
-            heard = self._heard[step].detach().requires_grad_()
-            state = self._form.after(step, heard * a[:, None], lambda: self._states[step])
-            (own,) = torch.autograd.grad(self._form.leave(state), heard, torch.stack(list(slopes)))
-        back = torch.zeros_like(own)
-        for one, total in zip(own, back, strict=True):
-            total.index_add_(0, source, one[target] * self._values[:, None])
-        reach = torch.zeros_like(self._degree).scatter_reduce_(0, source, self._values.abs() * a[target], "amax")
-        return own, back, reach * self._form.gain
+        weight, found = self._values.abs() * self._a[target], list[Tensor]()
+        own = self._a * self._b if self._loops else torch.full_like(self._a, float(self._form.roots))
+        onward = torch.full_like(self._a, self._form.gains[-1])  # of what a row hears last, by a
+        for step in reversed(range(self._form.steps)):
+            reach = torch.zeros_like(onward).scatter_reduce_(0, source, weight * onward[target], "amax")
+            found.insert(0, reach)
+            if step:
+                onward = self._form.gains[step - 1] * torch.maximum(self._b * reach, own * onward)
+        return found
 
-    def sizes(self, removals: Removals) -> Tensor:
-        """About how many numbers each removal takes, at most."""
-        far = torch.ones(self._size, dtype=torch.float64, device=self._x.device)
-        for _ in range(self._form.steps):
-            reached = far.clone().index_add_(0, self._edges[0], far[self._edges[1]])
-            far = reached
-        found = torch.ones(removals.count, dtype=torch.float64, device=far.device)
-        found.index_add_(0, removals.blank[0], far[removals.blank[1]])
-        for end in self._edges:
-            found.index_add_(0, removals.edges[0], far[end[removals.edges[1]]])
-        return found * self._widest * 4
+    def changed(self, removals: Removals, rest: Tensor, most: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """The outputs that change, of some removals after the other: removal, node, outputs, and their derivatives.
 
-    def changed(self, removals: Removals) -> tuple[Tensor, Tensor, list[Tensor], Tensor]:
-        """The outputs that change: of which removal, of which node, what they become at each parameters; and the rest.
-
-        The rest is what each removal does to the scores by outputs that hardly change.
+        Args:
+            removals: The removals.
+            rest: One number a removal, to which is added what it does to the scores by outputs that hardly change.
+            most: How many numbers may be held at a time.
         """
-        keys, outputs, rest = self._followed(removals, None)
-        return keys // self._size, keys % self._size, outputs, rest
+        waiting = self._begun(removals, most)
+        while waiting:
+            part = waiting.pop()
+            found = self._step(part, rest, None, most)
+            if isinstance(found, list):
+                waiting += reversed(found)
+            elif found.step < self._form.steps:
+                waiting.append(found)
+            else:
+                rows = self._form.leave(found.rows)
+                yield found.keys // self._size, found.keys % self._size, rows[:, 0], rows[:, 1:]
 
-    def at(self, removals: Removals, keys: Tensor) -> list[Tensor]:
-        """The outputs of some nodes of removals alone, of all that change, in the order of their sorted keys."""
-        return self._followed(removals, keys)[1]
+    def at(self, removals: Removals, keys: Tensor, most: float) -> Tensor:
+        """The derivatives of some outputs alone, of all that change: sorted keys, removal · nodes + node."""
+        (start,) = self._begun(removals, float("inf"))
+        found, removal = [], keys // self._size
+        for part in self._cut(start, removal, self._hearing[keys % self._size], most):
+            low, high = torch.searchsorted(removal, torch.tensor([part.first, part.last], device=keys.device)).tolist()
+            found.append(self._derivatives(part, self._needed(part, keys[low:high])))
+        return torch.cat(found)
 
-    def _followed(self, removals: Removals, wanted: Tensor | None) -> tuple[Tensor, list[Tensor], Tensor]:
-        """Keys and outputs of what changes, or of what is wanted of it, and the rest."""
+    def _derivatives(self, part: _Part, sets: list[Tensor]) -> Tensor:
+        for needed in pairwise(sets):
+            after = self._step(part, None, needed, float("inf"))
+            assert isinstance(after, _Part)
+            part = after
+        return self._form.leave(part.rows)[:, 1:]
+
+    @cached_property
+    def _hearing(self) -> Tensor:
+        """How many rows the output of each node depends on, but for the first step, at most."""
+        source, target = self._edges
+        found = torch.ones_like(self._degree)
+        for _ in range(self._form.steps - 1):
+            found = 1 + torch.zeros_like(found).index_add_(0, target, found[source])
+        return found
+
+    def _begun(self, removals: Removals, most: float) -> list[_Part]:
+        """All removals before the first step, in parts; the last ones first."""
         size, gone = self._size, removals.edges
         ends = ends_of(gone, self._edges, size)
-        # Rows whose degree is another.
         moved, place = torch.unique(ends[1], return_inverse=True)
         degree = self._degree[moved % size].index_add_(0, place, -self._counted[gone[1]])
         degree[degree.abs() < 1e-9] = 0  # what weights leave when all are gone
-        blank = removals.blank[0] * size + removals.blank[1]
-        keys = joined(blank)
-        nothing = self._form.enter(self._x.new_zeros(1, self._x.size(1)))
-        rows: State = tuple(row.expand(-1, keys.numel(), -1) for row in nothing)
-        sets = [] if wanted is None else self._needed(removals, wanted)
-        rest = self._degree.new_zeros(removals.count)
-        for step in range(self._form.steps):
-            needed = None if wanted is None else (sets[step], sets[step + 1])
-            keys, rows = self._step(step, removals, keys, rows, moved, degree, ends, rest, needed)
-        return keys, list(self._form.leave(rows)), rest
+        keys, nothing = joined(removals.blank[0] * size + removals.blank[1]), self._x.new_zeros(1, self._x.size(1))
+        rows = tuple(row.expand(keys.numel(), -1, -1) for row in self._form.enter(nothing))
+        taken = (gone[0] * self._edges.size(1) + gone[1]).sort().values
+        whole = _Part(0, 0, removals.count, gone, ends, taken, moved, degree, keys, rows)
+        counts = torch.bincount(torch.cat([gone[0], keys // size]), minlength=removals.count)
+        return self._cut(whole, torch.arange(removals.count, device=keys.device), counts, most)[::-1]
 
-    def _needed(self, removals: Removals, wanted: Tensor) -> list[Tensor]:
+    def _cut(self, part: _Part, removal: Tensor, counts: Tensor, most: float) -> list[_Part]:
+        """A part as several, so that so many rows of some removals, in order, may be held; or it has one removal."""
+        each = max(1.0, most / (self._form.size * max([1, *(sent.size(-1) for sent in self._messages)]) * HELD))
+        total = counts.cumsum(0)
+        if part.last - part.first <= 1 or not total.numel() or float(total[-1]) <= each:
+            return [part]
+        marks = torch.arange(each, float(total[-1]), each, device=total.device, dtype=torch.float64)
+        starts = removal[torch.searchsorted(total.double(), marks, right=True).clamp(max=removal.numel() - 1)]
+        bounds = [part.first, *torch.unique(starts[starts > part.first]).tolist(), part.last]
+        return [self._within(part, first, last) for first, last in pairwise(bounds)]
+
+    def _within(self, part: _Part, first: int, last: int) -> _Part:
+        """Some removals of a part."""
+        size, stored = self._size, self._edges.size(1)
+        bounds = torch.tensor([first, last], device=part.keys.device)
+        gone, taken, moved, keys = (
+            slice(*torch.searchsorted(values.contiguous(), bounds * each).tolist())
+            for values, each in ((part.gone[0], 1), (part.taken, stored), (part.moved, size), (part.keys, size))
+        )
+        return _Part(
+            part.step,
+            first,
+            last,
+            part.gone[:, gone],
+            part.ends[:, gone],
+            part.taken[taken],
+            part.moved[moved],
+            part.degree[moved],
+            part.keys[keys],
+            tuple(row[keys] for row in part.rows),
+        )
+
+    def _needed(self, part: _Part, wanted: Tensor) -> list[Tensor]:
         """The rows that some outputs depend on, before every step and after the last."""
         found = [wanted]
         for _ in range(self._form.steps):
             which, ids, others = spread(found[0], self._size, self._index.into)
-            kept = kept_edges((found[0] // self._size)[which], ids, removals.edges, self._edges.size(1))
+            kept = self._kept(part, (found[0] // self._size)[which], ids)
             found.insert(0, joined(found[0], others[kept]))
         return found
 
-    def _scaled(self, keys: Tensor, moved: Tensor, degree: Tensor) -> tuple[Tensor, Tensor]:
-        """a' and b' of some rows of removals."""
-        place, there = places(moved, keys)
-        own = self._degree[keys % self._size]
-        return self._scales(torch.where(there, degree[place], own) if moved.numel() else own)
+    def _kept(self, part: _Part, removal: Tensor, ids: Tensor) -> Tensor:
+        """Which stored edges a removal leaves."""
+        return ~among(removal * self._edges.size(1) + ids, part.taken)
 
     def _step(
-        self,
-        step: int,
-        removals: Removals,
-        keys: Tensor,
-        rows: State,
-        moved: Tensor,
-        degree: Tensor,
-        ends: Tensor,
-        rest: Tensor,
-        needed: tuple[Tensor, Tensor] | None,
-    ) -> tuple[Tensor, State]:
-        size, stored, gone = self._size, self._edges.size(1), removals.edges
+        self, part: _Part, rest: Tensor | None, needed: tuple[Tensor, Tensor] | None, most: float
+    ) -> _Part | list[_Part]:
+        """The rows that changed after a step; or the same removals in parts, where they are too many."""
+        size, step = self._size, part.step
         # Who sends something else: rows that changed, and those whose b did.
-        senders = joined(keys, moved) if self._loops else keys
-        senders = senders if needed is None else senders[places(needed[0], senders)[1]]
-        state = self._rows(step, senders, keys, rows)
-        _, b = self._scaled(senders, moved, degree)
-        other = self._form.message(step, state) * b[:, None] - self._sent[step].index_select(1, senders % size)
+        own, uneven = self._wanted(part.keys, needed, 0), self._wanted(part.moved if self._loops else None, needed, 0)
+        senders, (own_at, uneven_at) = _union(part.keys[own], part.moved[uneven])
+        nodes = senders % size
+        b = self._b[nodes]
+        b[uneven_at] = self._scales(part.degree[uneven])[1]
+        other = self._messages[step].index_select(0, nodes)
+        before = other * self._b[nodes][:, None, None]
+        if own_at.numel():
+            other.index_copy_(0, own_at, self._form.message(step, tuple(row[own] for row in part.rows)))
+        other.mul_(b[:, None, None]).sub_(before)
         loud, heeded = senders, other
-        if self._slopes is not None and step == self._form.steps - 1:
-            much = other.abs().amax(dim=(0, 2)) * self._slopes[2][senders % size] > QUIET
-            self._hush(senders[~much], other[:, ~much], gone, ends, rest)
-            loud, heeded = senders[much], other[:, much]
+        if rest is not None and self._slopes:
+            much = other[:, 0].norm(dim=1) * self._reaches[step][nodes] > QUIET
+            loud, heeded = senders[much], other[much]
+        out = self._index.out.start
+        parts = self._cut(part, loud // size, out[loud % size + 1] - out[loud % size], most)
+        if len(parts) > 1:
+            return parts
+        if loud.numel() < senders.numel():
+            self._hush(step, senders[~much], other[~much], part, rest)
         which, ids, receivers = spread(loud, size, self._index.out)
-        kept = kept_edges((loud // size)[which], ids, gone, stored)
+        kept = self._kept(part, (loud // size)[which], ids)
         which, ids, receivers = which[kept], ids[kept], receivers[kept]
-        found = joined(senders, moved, receivers)
+        heard, mine, uneven = (self._wanted(keys, needed, 1, step) for keys in (receivers, senders, part.moved))
+        found, (heard_at, own_at, uneven_at) = _union(receivers[heard], senders[mine], part.moved[uneven])
+        total = self._heard[step].index_select(0, found % size)
+        total.index_add_(0, heard_at, heeded.index_select(0, which[heard]) * self._values[ids[heard]][:, None, None])
+        place, lost = places(found, part.ends[1])
+        source = self._edges[0][part.gone[1][lost]]
+        weight = self._values[part.gone[1][lost]] * self._b[source]
+        total.index_add_(0, place[lost], self._messages[step].index_select(0, source) * -weight[:, None, None])
+        if self._loops:
+            total.index_add_(0, own_at, other[mine])
+        a = self._a[found % size]
+        a[uneven_at] = self._scales(part.degree[uneven])[0]
+        rows = self._form.after(step, total.mul_(a[:, None, None]), lambda: self._rows(step, found, part))
+        return replace(part, step=step + 1, keys=found, rows=rows)
+
+    def _wanted(
+        self, keys: Tensor | None, needed: tuple[Tensor, Tensor] | None, after: int, step: int = -1
+    ) -> Tensor | slice:
+        """Which rows anybody asks for, before a step or after it."""
+        if keys is None:
+            return slice(0)
         if needed is not None:
-            found = found[places(needed[1], found)[1]]
-            heeding = places(found, receivers)[1]
-            which, ids, receivers = which[heeding], ids[heeding], receivers[heeding]
-        heard = self._heard[step].index_select(1, found % size)
-        weight = self._values[ids][:, None]
-        lost = self._sent[step].index_select(1, self._edges[0][gone[1]]) * self._values[gone[1]][:, None]
-        at = places(found, receivers)[0]
-        (from_gone, losers), (own, theirs) = (_among(found, some, needed) for some in (ends[1], senders))
-        for total, change, sent, less in zip(heard, other, heeded, lost, strict=True):
-            total.index_add_(0, at, sent.index_select(0, which) * weight)
-            total.index_add_(0, from_gone, -less[losers])
-            if self._loops:
-                total.index_add_(0, own, change[theirs])
-        a, _ = self._scaled(found, moved, degree)
-        return found, self._form.after(step, heard * a[:, None], lambda: self._rows(step, found, keys, rows))
+            return places(needed[after], keys)[1]
+        if step == self._form.steps - 1 and self._heeded is not None:
+            return self._heeded[keys % self._size]
+        return slice(None)
 
-    def _hush(self, senders: Tensor, other: Tensor, gone: Tensor, ends: Tensor, rest: Tensor) -> None:
+    def _hush(self, step: int, senders: Tensor, other: Tensor, part: _Part, rest: Tensor | None) -> None:
         """Add to the rest what senders do that are not spread, but for the edges that are gone."""
-        assert self._slopes is not None
-        own, back, _ = self._slopes
-        rest.index_add_(0, senders // self._size, (back[:, senders % self._size] * other).sum(dim=(0, 2)))
-        place, there = places(senders, ends[0])
-        edges = gone[:, there]
-        slope = own.index_select(1, self._edges[1][edges[1]]) * self._values[edges[1]][:, None]
-        rest.index_add_(0, edges[0], -(slope * other.index_select(1, place[there])).sum(dim=(0, 2)))
+        assert rest is not None
+        back = self._back[step][senders % self._size] * other
+        rest.index_add_(0, senders // self._size, back.sum(dim=(1, 2), dtype=rest.dtype))
+        place, there = places(senders, part.ends[0])
+        removal, ids = part.gone[:, there]
+        slope = self._slopes[step].index_select(0, self._edges[1][ids]) * self._values[ids][:, None, None]
+        rest.index_add_(0, removal, -(slope * other.index_select(0, place[there])).sum(dim=(1, 2), dtype=rest.dtype))
 
-    def _rows(self, step: int, wanted: Tensor, keys: Tensor, rows: State) -> State:
+    def _rows(self, step: int, wanted: Tensor, part: _Part) -> State:
         """The states of some rows before a step: as they became where they changed, else as they are."""
-        place, there = places(keys, wanted)
-        at, changed, found = wanted % self._size, there.nonzero().flatten(), []
-        for known, new in zip(self._states[step], rows, strict=True):
-            here = known.index_select(1, at)
-            found.append(here.index_copy_(1, changed, new.index_select(1, place[changed])))
+        place, there = places(wanted, part.keys)
+        at, found = wanted % self._size, []
+        for known, new in zip(self._states[step], part.rows, strict=True):
+            found.append(known.index_select(0, at).index_copy_(0, place[there], new[there]))
         return tuple(found)
 
 
-def _among(found: Tensor, keys: Tensor, needed: object) -> tuple[Tensor, Tensor | slice]:
-    """Where some keys stand among those that are found, and which of them do: all, where all are needed."""
-    place, there = places(found, keys)
-    return (place, slice(None)) if needed is None else (place[there], there)
+def _union(*keys: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Each number once, sorted, and where those of each vector stand."""
+    found, place = torch.unique(torch.cat(keys), return_inverse=True)
+    return found, torch.split(place, [each.numel() for each in keys])

@@ -106,7 +106,7 @@ class Scores:
 
         Where the quantity counts the node itself, its own part is left out before and after.
         """
-        data = self.subject.data
+        data = self.subject.objective.data
         there = torch.arange(data.num_nodes, device=data.x.device)
         found = self.subject.scorer.score(node_removals(data, there))
         own = self.subject.quantity.node
@@ -117,7 +117,7 @@ class Scores:
     @cached_property
     def labels(self) -> Tensor:
         """The effect of no longer using each node's label, ``[nodes]``; zero for nodes that were not trained on."""
-        data = self.subject.data
+        data = self.subject.objective.data
         return self.subject.scorer.score(label_removals(data, torch.arange(data.num_nodes, device=data.x.device)))
 
     @cached_property
@@ -128,7 +128,7 @@ class Scores:
     @cached_property
     def edges(self) -> Tensor:
         """The effect of removing each edge of ``edge_index``, ``[edges]``."""
-        return self.subject.scorer.score(edges_apart(self.subject.data, self.edge_index.t())[1])
+        return self.subject.scorer.score(edges_apart(self.subject.objective.data, self.edge_index.t())[1])
 
     @cached_property
     def features(self) -> Tensor:
@@ -141,7 +141,7 @@ class Scores:
     @cached_property
     def rows(self) -> Tensor:
         """The effect of setting the features of each node to zero, ``[nodes]``."""
-        data = self.subject.data
+        data = self.subject.objective.data
         return self.subject.scorer.score(row_removals(data, torch.arange(data.num_nodes, device=data.x.device)))
 
     def scores(self, kind: Kind) -> Tensor:
@@ -217,8 +217,8 @@ class Scores:
         asked = items if isinstance(items, Request) else self.request(items)
         removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
-        outputs = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, removal.nodes, removal.labels)
+        outputs, along = self.subject.outputs(removal.data)
+        return self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""

@@ -1,7 +1,7 @@
 """What is inspected: a trained model on its graph, checked, with the direction that one quantity gives."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,7 +15,10 @@ from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
 from unweave.graph.removal import remove
+from unweave.inspection.answers import Answers, flat
+from unweave.inspection.closer import Closer
 from unweave.inspection.copies import Copies
+from unweave.inspection.counted import Counted
 from unweave.inspection.direction import Direction
 from unweave.inspection.forms import Form, form_of
 from unweave.inspection.leverage import Leverage, find_leverage
@@ -61,9 +64,13 @@ class Subject:
 
     @cached_property
     def h(self) -> float:
-        """The length along s at which derivatives are taken: where truncation and rounding are about as large."""
-        small = float(torch.finfo(self._double.x.dtype).eps ** (1 / 3))
-        return small * max(float(self.theta.norm()), 1e-6) / max(float(self.direction.s.norm()), 1e-30)
+        """The length along s at which differences are taken: where truncation and rounding are about as large."""
+        return float(torch.finfo(self._double.x.dtype).eps ** (1 / 3)) * self._length / float(self.direction.s.norm())
+
+    @cached_property
+    def _length(self) -> float:
+        """How long θ is; 1 where it is zero."""
+        return float(self.theta.norm()) or 1.0
 
     @cached_property
     def data(self) -> Data:
@@ -86,6 +93,12 @@ class Subject:
         return _doubled(self.objective.data) if self._exact else self.objective.data
 
     @cached_property
+    def _single(self) -> Data:
+        found = copy.copy(self.objective.data)
+        found.x = found.x.float()
+        return found
+
+    @cached_property
     def _beside(self) -> list[nn.Module]:
         """The model at θ + h s and at θ − h s."""
         theta, s = self.theta.to(self._double.x.dtype), self.direction.s.to(self._double.x.dtype)
@@ -97,38 +110,66 @@ class Subject:
         load_flat(model, theta)
         return model
 
-    def outputs(self, data: Data) -> list[Tensor]:
-        """The outputs on some graph at θ + h s and at θ − h s."""
+    def outputs(self, data: Data) -> tuple[Tensor, Tensor]:
+        """The outputs on some graph, and how they move with the parameters along s, flat; from θ + h s and θ − h s."""
         self.objective.meter.passes += 2
         with torch.no_grad():
-            return [self.objective.forward(model, data) for model in self._beside]
+            after, before = (self.objective.forward(model, data).double() for model in self._beside)
+            return (after + before) / 2, flat(after - before) / (2 * self.h)
 
     def outputs_with_slopes(self, data: Data) -> list[Tensor]:
-        """The same, with what derivatives by the graph need."""
+        """The outputs at θ + h s and at θ − h s, with what derivatives by the graph need."""
         self.objective.meter.passes += 4
         return [self.objective.forward(model, data) for model in self._beside]
+
+    @cached_property
+    def _whole(self) -> tuple[Tensor, Tensor]:
+        """The outputs of all nodes, and how they move along s."""
+        if self._followed:
+            outputs, along = self.engine.whole
+            return outputs.double(), along[:, 0].double()
+        return self.outputs(self.data)
+
+    @cached_property
+    def _counted(self) -> Counted:
+        return self._counting(self._whole[0])
+
+    def _counting(self, outputs: Tensor) -> Counted:
+        data = self.objective.data if self.quantity.function is None else self.data
+        return Counted(data, self.quantity, outputs)
 
     @cached_property
     def scorer(self) -> Scorer:
         """What scores removals."""
         objective, s = self.objective, self.direction.s.double()
         decay, theta = objective.decay.double(), self.theta.double()
+        outputs, along = self._whole
+        answers = Answers(objective.data, objective.loss, outputs, along, self.leverage)
+        samples = 0 if self.leverage is None else self.leverage.directions.size(0)
         return Scorer(
-            self.data,
+            objective.data,
             objective.loss,
-            self.quantity,
-            self.outputs(self.data),
+            answers,
+            self._counted,
+            outputs,
             lambda: self.engine,
-            lambda: self.leverage,
-            self.pushes,
-            self.pushed,
-            h=self.h,
+            None if self.leverage is None else lambda: self._closer(answers),
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
             mass=objective.mass,
-            memory_mib=self.memory_mib,
+            most=self._most,
+            most_far=max(1, int(self._most / (4 * self.width * max(samples, 1)))),
             meter=objective.meter,
         )
+
+    def _closer(self, answers: Answers) -> Closer:
+        assert self.leverage is not None
+        return Closer(answers, self._counted, self.leverage, self._pushes, self._pushed, self._whole[0])
+
+    @property
+    def _most(self) -> float:
+        """Numbers that may be held."""
+        return self.memory_mib * MIB / 8
 
     @property
     def leverage_mib(self) -> float:
@@ -142,78 +183,107 @@ class Subject:
         if self.leverage_mib > self.memory_mib:
             return None
         with torch.enable_grad():
-            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping)
+            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping, self._at_once)
 
-    def pushes(self, removals: Removals, keys: Tensor) -> Tensor:
+    def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
-        return self._differences(lambda engine: engine.at(removals, keys))
+        return torch.cat([engine.at(removals, keys, 2 * self._most).double() for engine in self._engines()], dim=1)
 
-    def pushed(self, nodes: Tensor) -> Tensor:
+    def _pushed(self, nodes: Tensor) -> Tensor:
         """J x of some nodes on the graph as it is."""
-        return self._differences(lambda engine: [z[nodes] for z in engine.whole])
+        with torch.no_grad():
+            return torch.cat([engine.whole[1][nodes].double() for engine in self._engines()], dim=1)
 
-    def _differences(self, outputs: Callable[[Engine], Sequence[Tensor]]) -> Tensor:
-        """Derivatives of some outputs along the directions of the leverage: differences of outputs at θ and beside."""
-        found = []
-        for engine, lengths in self._engines_beside():
-            with torch.no_grad():
-                found += _quotients(outputs(engine), lengths)
-        return torch.stack(found, dim=1)
-
-    def _engines_beside(self) -> Iterator[tuple[Engine, list[float]]]:
-        """What finds outputs at θ and beside it, along as many directions at once as memory allows; kept if all."""
+    def _engines(self) -> Iterator[Engine]:
+        """What finds derivatives along the directions of the leverage, as many at once as memory holds; kept if all."""
         assert self.leverage is not None
-        numbers = self.memory_mib * MIB / self.data.x.element_size() / int(self.data.num_nodes) / 4
-        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
-        most = max(1, int(numbers / widest))
-        if most < self.leverage.directions.size(0):
-            for models, lengths in self._models_beside(most):
-                yield self._engine_at(models), lengths
+        directions = self.leverage.directions
+        if self._at_once >= directions.size(0):
+            if "_kept" not in vars(self):
+                vars(self)["_kept"] = self._engine_along(directions)
+            yield vars(self)["_kept"]
             return
-        if "_kept" not in vars(self):
-            models, lengths = next(self._models_beside(most))
-            vars(self)["_kept"] = self._engine_at(models), lengths
-        yield vars(self)["_kept"]
+        for some in torch.split(directions, self._at_once):
+            yield self._engine_along(some)
 
-    def _models_beside(self, most: int) -> Iterator[tuple[list[nn.Module], list[float]]]:
-        """The model at θ and beside it along some directions of the leverage, with the lengths along these."""
-        assert self.leverage is not None
+    @cached_property
+    def _at_once(self) -> int:
+        """Directions along which all nodes are looked at side by side, in single precision."""
+        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
+        each = max(int(self.objective.data.num_nodes) * widest, self.theta.numel())
+        return max(1, int(2 * self._most / (4 * each)))
+
+    def _engine_along(self, directions: Tensor) -> Engine:
+        """What finds derivatives along some directions: in single precision, which is as good as they are."""
+        self.objective.meter.passes += 1 + directions.size(0)
+        if self._followed:
+            form = self._form(directions, self._single.x.dtype)
+            assert form is not None
+            return Ripples(self._single, form)
         theta = self.theta.to(self.data.x.dtype)
-        for some in torch.split(self.leverage.directions.to(theta), most):
-            lengths = torch.finfo(theta.dtype).eps ** 0.5 * theta.norm() / some.norm(dim=1).clamp(min=1e-30)
-            yield [self._model_at(point) for point in (theta, *(theta + lengths[:, None] * some))], lengths.tolist()
+        lengths = torch.finfo(theta.dtype).eps ** 0.5 * self._length / directions.norm(dim=1).clamp(min=1e-30).to(theta)
+        points = [theta, *(theta + lengths[:, None] * directions.to(theta))]
+        models = [self._model_at(point) for point in points]
+
+        def outputs(data: Data) -> tuple[Tensor, Tensor]:
+            here, *beside = (self.objective.forward(model, data).double() for model in models)
+            return here, torch.stack([flat(z - here) / length for z, length in zip(beside, lengths, strict=True)], 1)
+
+        return Copies(self.data, self.reach, outputs)
 
     @cached_property
     def engine(self) -> Engine:
-        """What finds the outputs that removals change, at θ + h s and at θ − h s."""
+        """What finds the outputs that removals change, and how these move along s."""
         self.objective.meter.passes += 2
-        form = self._form(self._beside)
+        form = self._form(self.direction.s[None], self.theta.dtype)
         if form is not None:
-            return Ripples(self.data, form, self.scorer.slopes())
+            return Ripples(self.objective.data, form, self._slopes, self._heeded)
         if self.reach.steps is None:
             raise ModelError(
                 f"how far the messages of this model travel is not known ({self.reach.source}), and without that nodes "
                 "and edges cannot be scored side by side; say it, hops=2, or ask for labels and groups, which need not "
                 "know"
             )
-        found = self._copies(self._beside)
+
+        def outputs(data: Data) -> tuple[Tensor, Tensor]:
+            found, along = self.outputs(data)
+            return found, along[:, None]
+
+        found = Copies(self.data, self.reach, outputs)
         self._try(found)
         return found
 
-    def _engine_at(self, models: list[nn.Module]) -> Engine:
-        """What finds them at other parameters."""
-        form = self._form(models)
-        self.objective.meter.passes += len(models)
-        return self._copies(models) if form is None else Ripples(self.data, form)
+    @property
+    def _heeded(self) -> Tensor | None:
+        """Mask of the nodes whose outputs matter to the quantity or to training; ``None`` where all may."""
+        weights = self.quantity.weights
+        return None if weights is None else self.objective.data.train_mask | (weights != 0)
 
-    def _form(self, models: list[nn.Module]) -> Form | None:
-        if self.objective.forward is not call or not self._exact:
+    def _slopes(self, outputs: Tensor, along: Tensor) -> Tensor:
+        """How scores begin to change with the outputs of all nodes, and with how these move along s."""
+        every = torch.arange(outputs.size(0), device=outputs.device)
+        exact, data = outputs.double(), self.objective.data
+        at_once = self._counting(exact).slopes(exact, every)
+        by_outputs, by_along = Answers(data, self.objective.loss, exact, along[:, 0].double(), None).slopes(exact)
+        return torch.stack([at_once + by_outputs, by_along], dim=1).to(outputs)
+
+    @cached_property
+    def _followed(self) -> bool:
+        """Whether the model is one whose changes are followed through its layers."""
+        return self._form(self.direction.s[None], self.theta.dtype) is not None
+
+    def _form(self, directions: Tensor, dtype: torch.dtype) -> Form | None:
+        """The model as steps of propagation, with derivatives along some directions; none of any other."""
+        if self.objective.forward is not call:
             return None
-        weights = [{name: p.detach() for name, p in model.named_parameters()} for model in models]
-        return form_of(models[0], self.data, weights)
-
-    def _copies(self, models: list[nn.Module]) -> Copies:
-        return Copies(self.data, self.reach, [_caller(self.objective.forward, model) for model in models])
+        weights = {name: p.detach()[None].to(dtype) for name, p in self.objective.model.named_parameters()}
+        weights |= {
+            name: torch.cat([weights[name], torch.stack(pieces).to(dtype)])
+            for name, pieces in _pieces(self.objective, directions).items()
+        }
+        many = 1 + directions.size(0)
+        found = {name: w if w.size(0) == many else _still(w, many) for name, w in weights.items()}
+        return form_of(self.objective.model, self.objective.data, found)
 
     def _try(self, engine: Engine) -> None:
         """Copies of neighbourhoods give what the whole graph gives, or the model is not what its layers tell."""
@@ -228,11 +298,12 @@ class Subject:
         for removals, requests in asked:
             if not requests:
                 continue
-            which, at, rows, _ = engine.changed(removals)
+            parts = list(zip(*engine.changed(removals, torch.zeros(removals.count), self._most), strict=True))
+            which, at, rows = (torch.cat(part) for part in parts[:3])
             for number, request in enumerate(requests):
                 wanted = self.outputs(remove(data, request).data)[0]
                 found, mine = engine.whole[0].clone(), which == number
-                found[at[mine]] = rows[0][mine]
+                found[at[mine]] = rows[mine]
                 apart = ((found - wanted).abs() > rounding(wanted)).reshape(wanted.size(0), -1).any(dim=1)
                 if bool(apart.any()):
                     raise ModelError(
@@ -242,14 +313,15 @@ class Subject:
                     )
 
 
-def _quotients(outputs: Sequence[Tensor], lengths: Sequence[float]) -> list[Tensor]:
-    """Derivatives from outputs at θ and at some lengths beside it."""
-    here, *beside = (z.double().flatten(1) if z.dim() > 1 else z.double()[:, None] for z in outputs)
-    return [(z - here) / length for z, length in zip(beside, lengths, strict=True)]
+def _pieces(objective: Objective, directions: Tensor) -> dict[str, list[Tensor]]:
+    """Some directions by the names of parameters."""
+    every = [objective.split(direction) for direction in directions]
+    return {name: [each[name] for each in every] for name in every[0]}
 
 
-def _caller(forward: Callable[[nn.Module, Data], Tensor], model: nn.Module) -> Callable[[Data], Tensor]:
-    return lambda data: forward(model, data)
+def _still(weight: Tensor, many: int) -> Tensor:
+    """A parameter that is not trained, and does not move."""
+    return torch.cat([weight, torch.zeros_like(weight).expand(many - 1, *weight.shape[1:])])
 
 
 def _doubled(data: Data) -> Data:

@@ -31,9 +31,11 @@ PROBED = 1 / 8
 
 
 def saturated(problem: Problem) -> bool:
-    """Whether the training nodes that remain are fitted so well that their curvature may say nothing."""
-    fitted = float(problem.remaining_losses.mean()) < TUNING.step.saturated
-    return fitted and problem.remaining.loss.fisher
+    """Whether the training nodes were fitted so well that their curvature may say nothing.
+
+    That is a matter of the training: a request may well make a few of them wrong, and their mean loss large.
+    """
+    return _fitted(problem) < TUNING.step.saturated and problem.remaining.loss.fisher
 
 
 def confirming_passes(problem: Problem) -> int:
@@ -72,7 +74,7 @@ def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Ten
     )
     warning = (
         f"how near this step comes to retraining cannot be confirmed: the model fits its training nodes so well (mean "
-        f"loss {float(problem.remaining_losses.mean()):.2g}) that they say little about other nodes"
+        f"loss {_fitted(problem):.2g}) that they say little about other nodes"
         f"{what if shortened else ''}. Rehearse a deletion (Run.rehearse) to see what a step is worth here, use "
         "method='retrain' where it matters, or train with more weight decay"
     )
@@ -147,6 +149,12 @@ def beyond(problem: Problem, raised: float, left: float = 0.0) -> tuple[str, ...
         f"{' and '.join(reasons)}. Part of the way to a retrained model is left; use method='retrain' where that "
         "matters, train with forgettable=True, or bring the model to a minimum with unweave.polish",
     )
+
+
+def _fitted(problem: Problem) -> float:
+    """The mean loss that training ended at, with what L0(θ0) tells of it."""
+    decay = float((problem.original.mu.double() * problem.theta.double()) @ problem.theta.double()) / 2
+    return (problem.original_value - decay) / problem.original.mass
 
 
 def _at(problem: Problem, x: Tensor) -> Point:

@@ -46,8 +46,9 @@ class GIF(InfluenceStep):
     the slope at which training stopped any smaller.
 
     Attributes:
-        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, while they pay
-            (beyond 4 % of the passes of training each has to promise a hundredth of the whole fall),
+        steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
+            left is little beside the whole fall, or beside what another seed differs by where that is known (beyond
+            4 % of the passes of training each has to promise a hundredth of the whole fall),
             and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
@@ -241,6 +242,12 @@ class GIF(InfluenceStep):
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         return TUNING.step.small_steps if small else TUNING.step.steps
 
+    @property
+    def _pays(self) -> float:
+        """Share of the fall that may be left: so little, or little beside what seeds differ by where that is known."""
+        agreement = None if self.prepared is None else self.prepared.agreement
+        return TUNING.step.pays if agreement is None else max(TUNING.step.pays, TUNING.step.unseen * (1 - agreement))
+
     def _dear(self, problem: Problem) -> tuple[int, float] | None:
         """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
         if self.prepared is None or not self.prepared.whole:
@@ -325,7 +332,7 @@ class GIF(InfluenceStep):
             lambda g: curvature.solve(g, local.damping) if grown is None else grown.solve(curvature, g),
             evaluations=most,
             tolerance=enough if self.steps == "auto" else 0.0,
-            pays=TUNING.step.pays if self.steps == "auto" else 0.0,
+            pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
             dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
         )

@@ -39,6 +39,14 @@ class Sweep(Protocol):
         """The gradient of ⟨outputs, u⟩ by the weights."""
         ...
 
+    def push_all(self, directions: Weights) -> Tensor:
+        """The same along several directions, ``[directions, …]``: ``[nodes, directions, outputs]``."""
+        ...
+
+    def pull_all(self, u: Tensor) -> dict[str, Tensor]:
+        """The gradients for several u, ``[nodes, directions, outputs]``: ``[directions, …]``."""
+        ...
+
 
 Build = Callable[["_Features", Sequence[Matrix], Weights], Sweep]
 
@@ -166,6 +174,21 @@ class _GCN:
         first = self._x.flipped(multiply(self._first, hidden, flipped=True))
         return dict(zip(GCN_WEIGHTS, (hidden.sum(0), first.T, u.sum(0), last.T @ self._hidden), strict=True))
 
+    def push_all(self, directions: Weights) -> Tensor:
+        bias1, weight1, bias2, weight2 = (directions[name] for name in GCN_WEIGHTS)
+        hidden = multiply(self._first, self._x.times(weight1.flatten(0, 1).T)).view(-1, *bias1.shape)
+        hidden = hidden.add_(bias1).mul_(self._slope[:, None])
+        sent = (self._hidden @ weight2.flatten(0, 1).T).view(-1, *bias2.shape) + hidden @ self._weight2.T
+        return multiply(self._second, sent.flatten(1)).view(-1, *bias2.shape) + bias2
+
+    def pull_all(self, u: Tensor) -> dict[str, Tensor]:
+        last = multiply(self._second, u.flatten(1), flipped=True)
+        hidden = (last.view(-1, *u.shape[1:]) @ self._weight2).mul_(self._slope[:, None])
+        first = self._x.flipped(multiply(self._first, hidden.flatten(1), flipped=True))
+        second = (last.T @ self._hidden).view(*u.shape[1:], -1)
+        found = hidden.sum(0), first.T.reshape(*hidden.shape[1:], -1), u.sum(0), second
+        return dict(zip(GCN_WEIGHTS, found, strict=True))
+
 
 class _SGC:
     """Âᴷ X Wᵀ."""
@@ -184,3 +207,10 @@ class _SGC:
         for matrix in reversed(self._steps):
             u = multiply(matrix, u, flipped=True)
         return {"linear.weight": self._x.flipped(u).T}
+
+    def push_all(self, directions: Weights) -> Tensor:
+        many = directions["linear.weight"]
+        return self.push({"linear.weight": many.flatten(0, 1)}).view(-1, *many.shape[:2])
+
+    def pull_all(self, u: Tensor) -> dict[str, Tensor]:
+        return {"linear.weight": self.pull(u.flatten(1))["linear.weight"].reshape(*u.shape[1:], -1)}

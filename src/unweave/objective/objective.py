@@ -21,6 +21,7 @@ from torch_geometric.data import Data
 from unweave._core.cost import Meter
 from unweave._core.cuda_graphs import LOOKS, Function, record
 from unweave._core.memo import remembered
+from unweave._core.memory import no_memory
 from unweave.errors import DataError, ModelError
 from unweave.graph.removal import remove
 from unweave.models.sweep import sweep_of
@@ -338,7 +339,7 @@ class Point:
         try:
             (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=keep)
         except RuntimeError as error:
-            raise ModelError(
+            raise no_memory(error) or ModelError(
                 f"the model's output does not depend on its parameters ({error}); "
                 "does forward= use the model it is given?"
             ) from error

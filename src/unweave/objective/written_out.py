@@ -6,6 +6,7 @@ edges leaves a matrix with fewer entries, so the next look is a replay with anot
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Size, Tensor
@@ -46,6 +47,20 @@ class Swept:
         everywhere = torch.zeros_like(self.all).index_copy_(0, self._nodes, u)
         found = self._sweep.pull(everywhere)
         return torch.cat([found[name].reshape(-1) for name in self._shapes])
+
+    def push_all(self, v: Tensor) -> Tensor:
+        """J v of several v, ``[many, θ]``: ``[nodes, many, outputs]``."""
+        pieces = torch.split(v, [prod(shape) for shape in self._shapes.values()], dim=1)
+        named = {
+            name: piece.reshape(-1, *shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)
+        }
+        return self._sweep.push_all(named).index_select(0, self._nodes)
+
+    def pull_all(self, u: Tensor) -> Tensor:
+        """Jᵀ u of several u, ``[nodes, many, outputs]``: ``[many, θ]``."""
+        everywhere = u.new_zeros(self.all.size(0), *u.shape[1:]).index_copy_(0, self._nodes, u)
+        found = self._sweep.pull_all(everywhere)
+        return torch.cat([found[name].flatten(1) for name in self._shapes], dim=1)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,19 @@
 """What is believed of the classes of nodes without trusting any one edge."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.data import Data
 
 from unweave.repairing.fitting import fit
-from unweave.repairing.labels import Labels
 
 __all__ = [
     "FEW",
+    "along_edges",
+    "by_label",
     "chance_share",
+    "feature_rows",
     "lift_of",
     "propagate",
     "said_by_features",
@@ -34,36 +37,56 @@ SWEEPS = 6
 FEW = 1e-3
 """Share of chance edges below which nothing is to be told from none."""
 
+LEVELS = (0.5, 0.25, 0.1, 0.05)
+"""Quantiles of chance below which what is there is counted."""
+
 PRIOR = 10.0
 """Edges that a kind of which nothing is known has seen: as the others are, on the whole."""
 
 
-def said_by_features(data: Data, labels: Labels, generator: torch.Generator) -> Tensor:
-    """Log-probabilities of the classes by features alone, by classifiers of other nodes."""
-    x = F.normalize(data.x.cpu().float(), dim=1)
+def feature_rows(x: Tensor) -> Tensor:
+    """Features as a linear classifier takes them: of length 1, in the directions of most spread, and a constant."""
+    x = F.normalize(x.cpu().float(), dim=1)
     if min(x.shape) > WIDE:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             _, _, directions = torch.svd_lowrank(x, q=WIDE, niter=2)
         x = x @ directions
-    x = torch.cat([x.double(), x.new_ones(x.size(0), 1).double()], dim=1)
-    known, log_class = data.train_mask.cpu(), labels.log_class.cpu()
-    target = log_class.exp()
-    fold = torch.randperm(data.num_nodes, generator=generator) % FOLDS
+    return torch.cat([x.double(), x.new_ones(x.size(0), 1).double()], dim=1)
+
+
+def said_by_features(x: Tensor, known: Tensor, log_class: Tensor, generator: torch.Generator) -> Tensor:
+    """Log-probabilities of the classes by features alone, by classifiers of other nodes.
+
+    Args:
+        x: Features (:func:`feature_rows`).
+        known: Mask of the nodes whose classes are learnt from.
+        log_class: What is believed of their classes.
+        generator: Deals the nodes into folds.
+    """
+    known, target = known.cpu(), log_class.cpu().exp()
+    fold = torch.randperm(x.size(0), generator=generator) % FOLDS
     fits = {s: _said(x, target, known, fold == 0, s) for s in STRENGTHS}
     judged = known & (fold == 0)
     best = max(STRENGTHS, key=lambda s: float((fits[s][judged[fold == 0]] * target[judged]).sum()))
-    said = torch.zeros_like(log_class)
+    said = torch.zeros_like(target)
     for number in range(FOLDS):
         mine = fold == number
         said[mine] = fits[best] if number == 0 else _said(x, target, known, mine, best)
     return said
 
 
-def with_labels(said: Tensor, data: Data, labels: Labels) -> Tensor:
+def with_labels(said: Tensor, known: Tensor, log_class: Tensor) -> Tensor:
     """The same, joined by what is believed of a label where there is one."""
-    known = data.train_mask.cpu()
-    return torch.where(known[:, None], F.log_softmax(said + labels.log_class.cpu(), dim=1), said)
+    return torch.where(known[:, None], F.log_softmax(said + log_class, dim=1), said)
+
+
+def by_label(labels: Tensor, known: Tensor, rate: float, classes: int) -> Tensor:
+    """Log-probabilities of the classes by a label that is wrong at some rate; none where there is no label."""
+    rate = min(max(rate, FEW), 0.5)
+    found = labels.new_full((labels.numel(), classes), math.log(rate / max(classes - 1, 1)), dtype=torch.double)
+    found.scatter_(1, labels.clamp(min=0)[:, None], math.log1p(-rate))
+    return torch.where(known[:, None], found, torch.zeros_like(found))
 
 
 def spread_out(x: Tensor) -> Tensor:
@@ -108,15 +131,20 @@ def _means(values: Tensor, kind: Tensor) -> Tensor:
 def chance_share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
     """The share of what is there that looks like chance, and how probable each is to be that (Storey, 2002).
 
-    Below the middle of chance of its kind hardly anything belongs, so that what lies there is chance but for little:
-    the share is an upper one.
+    What lies below a low quantile of chance is chance, but for what belongs and is odd all the same: so each quantile
+    gives a share that is too high, and the least of them, each by one standard error more than was seen, is nearest.
     """
-    low = likely[~real].median().expand(3).clone()
-    for number in torch.unique(kind[~real]).tolist():
-        low[number] = likely[~real & (kind == number)].median()
-    below = (likely <= low[kind]).double()
-    share = _means(below[real], kind[real]) / _means(below[~real], kind[~real]).clamp(min=0.5)
-    rate = share.clamp(max=1.0)[kind[real]]
+    shares = []
+    for level in LEVELS:
+        low = likely[~real].quantile(level).expand(3).clone()
+        for number in torch.unique(kind[~real]).tolist():
+            low[number] = likely[~real & (kind == number)].quantile(level)
+        below = (likely <= low[kind]).double()
+        seen, usual = _means(below[real], kind[real]), _means(below[~real], kind[~real]).clamp(min=level)
+        counts = [torch.bincount(kind[some], minlength=3) + PRIOR for some in (real, ~real)]
+        error = (seen * (1 - seen) / counts[0] + (seen / usual).square() * usual * (1 - usual) / counts[1]).sqrt()
+        shares.append((seen + error + 1 / counts[0]) / usual)
+    rate = torch.stack(shares).amin(dim=0).clamp(max=1.0)[kind[real]]
     return float(rate.mean()), (rate * (-likely[real]).exp()).clamp(max=1.0)
 
 
@@ -131,21 +159,21 @@ def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
     return mixing * mixing.sum() / (share[:, None] * share[None, :])
 
 
-def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Tensor) -> Tensor:
-    """How well the classes of both ends go together, by beliefs that the edge between them had no part in.
+def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Beliefs of the classes of nodes that go along the edges (sum-product), where no single neighbour decides.
 
-    Beliefs go along the edges (sum-product), and each edge may be one by chance that says nothing: with a
-    probability before that its kind has, and less where other evidence speaks for it. So no single neighbour decides.
+    Each edge may be one by chance that says nothing: with a probability before that its kind has, and less where other
+    evidence speaks for it.
 
     Args:
         own: Log-probabilities of the classes by each node alone.
-        ends: The edges.
-        chance: Pairs that are none, to compare with.
+        ends: The edges; at least one.
         early: log density ratio of each edge by other evidence.
         kind: The kind of each edge: how many of its ends were trained on.
 
     Returns:
-        log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)) of the edges and then of the pairs.
+        Log-probabilities of the classes of every node; how well the classes of both ends of each edge go together, by
+        beliefs that the edge had no part in; and how much oftener classes meet along edges than by chance.
     """
     count, classes = ends.size(0), own.size(1)
     source, target = torch.cat([ends, ends.flip(1)]).t()
@@ -165,6 +193,23 @@ def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Te
         fit = ((left @ lift) * right).sum(dim=1)
         bad = rate / (rate + (1 - rate) * fit * trust)
         rate = _means(bad, kind).clamp(FEW, 0.5)[kind]
+    return log_q, fit, lift
+
+
+def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Tensor) -> Tensor:
+    """How well the classes of both ends go together, of edges and then of chance pairs (see :func:`along_edges`).
+
+    Args:
+        own: Log-probabilities of the classes by each node alone.
+        ends: The edges.
+        chance: Pairs that are none, to compare with.
+        early: log density ratio of each edge by other evidence.
+        kind: The kind of each edge.
+
+    Returns:
+        log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)) of the edges and then of the pairs.
+    """
+    log_q, fit, lift = along_edges(own, ends, early, kind)
     q = log_q.exp()
     rest = ((q[chance[:, 0]] @ lift) * q[chance[:, 1]]).sum(dim=1)
     return torch.cat([fit, rest]).clamp(min=1e-6).log()

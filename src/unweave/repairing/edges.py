@@ -33,7 +33,6 @@ from unweave.repairing.beliefs import (
     chance_share,
     lift_of,
     propagate,
-    said_by_features,
     spread_out,
     weigh,
     with_labels,
@@ -87,7 +86,7 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     real = torch.arange(pairs.size(0)) < ends.size(0)
     kind = trained[pairs].sum(dim=1)
     alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
-    own = with_labels(said_by_features(data, labels, generator), data, labels)
+    own = with_labels(labels.by_features.cpu(), trained, labels.log_class.cpu())
     early = weigh(torch.stack([alike, common], dim=1), real, kind)[real]
     classes = propagate(own, ends, chance, early, kind[real])
     evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)

@@ -1,9 +1,11 @@
 """Which labels are wrong, and what they should be.
 
-Three things speak of a node's class: its label, what the model says unseen (:mod:`unweave.repairing.unseen`), and the
+Four things speak of a node's class: its label; what the model says unseen (:mod:`unweave.repairing.unseen`); the
 labels of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is
-served too). The last two are joined by a conditional logit of three weights, fitted to the training labels themselves;
-one temperature is fitted to validation labels, so that a probability means what it says.
+served too); and what features and labels say when they go along the edges
+(:func:`unweave.repairing.beliefs.along_edges`), which is a second opinion: to take away what contradicts a model only
+makes it surer of its own mistakes. All but its label are joined by a conditional logit of four weights. They are
+fitted to validation labels: what predicts training labels best also predicts how they went wrong.
 
 Labels go wrong at a rate ε, each to class b with probability in proportion to p(b)^γ: to any class for γ = 0, to
 classes that the node is like for larger γ. Both are found by maximum likelihood. Then Bayes' rule says for every node
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges
+from unweave.repairing.beliefs import along_edges, by_label, feature_rows, said_by_features
 from unweave.repairing.fitting import fit
 from unweave.repairing.unseen import Unseen
 
@@ -25,6 +28,9 @@ __all__ = ["Labels", "fitted_weights", "judge_labels"]
 
 FLOOR = -30.0
 """A log-probability below which a class is out of the question."""
+
+FIRST_RATE = 0.1
+"""Share of wrong labels that is believed before anything was looked at."""
 
 MANY = 5_000_000
 """Numbers that may be held for every node and pair of classes."""
@@ -42,7 +48,9 @@ class Labels:
         pull: γ, how much a wrong label is one that the node is like.
         around: Σ log P(label of a neighbour | class) of each node, over its labelled neighbours.
         count: How many those are.
-        weights: Of the model's word, of the neighbours' labels (sum and mean), and the temperature.
+        rows: The features, as classifiers take them.
+        by_features: Log-probabilities of the classes by features alone.
+        weights: Of the model's word, of the neighbours' labels (sum and mean), and of what goes along the edges.
     """
 
     log_p: Tensor
@@ -52,7 +60,14 @@ class Labels:
     pull: float
     around: Tensor
     count: Tensor
+    rows: Tensor
+    by_features: Tensor
     weights: tuple[float, ...]
+
+    @property
+    def doubted(self) -> Tensor:
+        """Mask of the labels that are rather wrong than right."""
+        return self.wrong > 0.5
 
 
 def neighbour_evidence(data: Data, fold: Tensor, classes: int, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,29 +96,63 @@ def neighbour_evidence(data: Data, fold: Tensor, classes: int, known: Tensor) ->
     return total, count
 
 
-def judge_labels(data: Data, seen: Unseen, trusted: Tensor, kept: Tensor | None = None) -> Labels:
+def second_opinion(
+    data: Data, rows: Tensor, fold: Tensor, believed: Tensor, rate: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """What features and labels say along the edges of each node, but for the labels of its own fold.
+
+    Args:
+        data: The graph.
+        rows: Its features, as classifiers take them.
+        fold: The fold of each node.
+        believed: Log-probabilities of the classes of training nodes, to learn from what features say.
+        rate: The share of labels that is believed to be wrong.
+        generator: For the classifiers of features.
+
+    Returns:
+        Log-probabilities of the classes by features alone, and along the edges.
+    """
+    train = data.train_mask
+    said = said_by_features(rows, train, believed, generator).to(believed.device)
+    ends = distinct_edges(data)
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    if not ends.numel():
+        return said, said
+    told, even = by_label(data.y, train, rate, said.size(1)), said.new_zeros(ends.size(0))
+    found = torch.zeros_like(said)
+    for number in torch.unique(fold).tolist():
+        mine = fold == number
+        own = F.log_softmax(said + told.masked_fill(mine[:, None], 0.0), dim=1)
+        found[mine] = along_edges(own, ends, even, train[ends].sum(dim=1))[0][mine]
+    return said, found
+
+
+def judge_labels(data: Data, seen: Unseen, trusted: Tensor, before: Labels | None = None, *, seed: int = 0) -> Labels:
     """Judge every training label.
 
     Args:
         data: The graph.
         seen: What the model says unseen.
         trusted: Mask of the validation nodes that may be used.
-        kept: Mask of the training nodes whose labels are used as evidence for others; all by default.
+        before: What was believed at a look before: labels that were doubted then speak for no neighbour now.
+        seed: Deals nodes to the classifiers of features.
     """
-    train, y = data.train_mask, data.y.clamp(min=0)
-    kept = train if kept is None else kept
-    around, count = neighbour_evidence(data, seen.fold, seen.log_p.size(1), kept)
-    channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None]])
-    weights = fitted_weights(channels[:, kept], y[kept])
-    mixed = (weights[:, None, None] * channels).sum(dim=0)
-    heat = fitted_weights(mixed[None, trusted], y[trusted]) if bool(trusted.any()) else mixed.new_ones(1)
-    log_p = F.log_softmax(heat * mixed, dim=-1)
+    train, y, classes = data.train_mask, data.y.clamp(min=0), seen.log_p.size(1)
+    kept = train if before is None else train & ~before.doubted
+    around, count = neighbour_evidence(data, seen.fold, classes, kept)
+    believed = by_label(y, train, 0.0, classes) if before is None else before.log_class
+    rate = FIRST_RATE if before is None else before.rate
+    rows = feature_rows(data.x) if before is None else before.rows
+    said, along = second_opinion(data, rows, seen.fold, believed, rate, torch.Generator().manual_seed(seed))
+    channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None], along])
+    weights = fitted_weights(channels[:, trusted], y[trusted])
+    log_p = F.log_softmax((weights[:, None, None] * channels).sum(dim=0), dim=-1)
     rate, pull = _noise(log_p[train], y[train])
     joint = _joint(log_p, y, rate, pull)
     log_class = torch.where(train[:, None], F.log_softmax(joint, dim=-1), log_p)
     own = log_class.gather(1, y[:, None]).flatten()
     wrong = torch.where(train, -torch.expm1(own), 0.0)
-    return Labels(log_p, log_class, wrong, rate, pull, around, count, (*weights.tolist(), *heat.tolist()))
+    return Labels(log_p, log_class, wrong, rate, pull, around, count, rows, said, tuple(weights.tolist()))
 
 
 def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
@@ -113,8 +162,8 @@ def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
 
     def loss(free: Tensor) -> Tensor:
         mixed = (free.exp()[:, None, None] * channels).sum(dim=0)
-        # As if one observation spoke for a weight of one: with few labels nothing runs away.
-        return F.cross_entropy(mixed, labels, reduction="sum") + free[0].square() / 2
+        # As if one observation spoke for each weight that it began with: with few labels nothing runs away.
+        return F.cross_entropy(mixed, labels, reduction="sum") + (free - start).square().sum() / 2
 
     return fit(loss, start).exp()
 

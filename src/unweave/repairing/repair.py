@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from unweave.errors import ModelError
 from unweave.repairing.checks import KINDS, check_repair, halves
 from unweave.repairing.result import Repair
-from unweave.repairing.rounds import Step, Watch, score_on, step
+from unweave.repairing.rounds import SHOWN, Step, Watch, score_on, step
 from unweave.repairing.suspects import Kind, Suspect
 from unweave.repairing.unseen import FOLDS
 from unweave.run.run import Run
@@ -50,7 +50,7 @@ def repair(
         kinds: What to look for, in this order: some or one of ``triggers``, ``labels``,
             ``edges``, ``features``.
         false_share: The largest share of what is proposed that may be expected to be right as it is; by default a
-            tenth of triggers, half of labels and features, four fifths of edges. Validation nodes choose how much of
+            tenth of triggers, half of labels and features, 0.95 of edges. Validation nodes choose how much of
             that goes.
         rounds: At most so many; it ends when one keeps nothing.
         folds: Models that have each forgotten a part of the labels.
@@ -110,8 +110,8 @@ def repair(
 
 
 def _join(known: dict[tuple[str, tuple[int, ...]], Suspect], found: list[Suspect], *, first: bool) -> None:
-    """Add the suspects of a step: all of a first round, later those that something was done about."""
+    """Add the suspects of a step: of a first round what is likely enough, later what something was done about."""
     for suspect in found:
         key = (suspect.kind, suspect.item)
-        if suspect.action != "left" or (first and key not in known):
+        if suspect.action != "left" or (first and suspect.wrong > SHOWN and key not in known):
             known[key] = suspect

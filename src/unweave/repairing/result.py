@@ -101,15 +101,14 @@ class Repair:
         before, after = self.held_out
         lines = []
         for step in self.steps:
-            told = f"{step.suspects:,} suspect" if step.suspects else "none suspect"
-            if step.suspects:
-                told += (
-                    f", {step.expected_false:.0%} of them expected to be right; {'kept' if step.kept else 'not kept'}"
-                )
-            lines.append(f"{f'Round {step.round}':<11}{step.kind}: {told}; {step.why}")
+            told = step.why
+            if step.after is not None:
+                told = f"{_tried(step)}: {'kept' if step.kept else 'not kept'}, {step.why}"
+            lines.append(f"{f'Round {step.round}':<11}{step.kind}: {told}")
         acted = self.done
         relabelled = sum(suspect.action == "relabelled" for suspect in acted)
-        lines.append(f"{'Done':<11}{len(acted) - relabelled:,} forgotten, {relabelled:,} labels corrected")
+        told = f"{len(acted) - relabelled:,} forgotten, {relabelled:,} labels corrected"
+        lines.append(f"{'Done':<11}{told if acted else 'nothing; the model and its graph are as they were'}")
         lines.append(
             f"{'Held out':<11}loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f} "
             f"on {len(self.deciding)} validation nodes"
@@ -118,6 +117,14 @@ class Repair:
             for suspect in self.of(kind)[:LISTED]:
                 lines.append(f"{suspect.wrong:>8.0%}   {suspect.name} ({suspect.action}): {suspect.why}")
         return "\n".join(lines)
+
+
+def _tried(step: Step) -> str:
+    """What a step tried to be without, in words."""
+    assert step.expected_false is not None
+    count = step.forgotten + step.relabelled
+    done = f"{step.forgotten:,} forgotten" + (f" and {step.relabelled:,} corrected" if step.relabelled else "")
+    return f"{done}, of which about {round((1 - step.expected_false) * count):,} are expected to be wrong"
 
 
 def _told(score: Score | None) -> dict[str, float] | None:

@@ -12,7 +12,6 @@ and put in their place:
 Weighed and turned into probabilities as for edges (:mod:`unweave.repairing.edges`).
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges
-from unweave.repairing.beliefs import FEW, chance_share, lift_of, said_by_features, spread_out, weigh, with_labels
+from unweave.repairing.beliefs import by_label, chance_share, lift_of, spread_out, weigh, with_labels
 from unweave.repairing.labels import Labels
 
 __all__ = ["Rows", "judge_rows"]
@@ -58,16 +57,16 @@ def judge_rows(data: Data, labels: Labels, *, seed: int = 0) -> Rows:
     """
     size, trained = data.num_nodes, data.train_mask.cpu()
     generator = torch.Generator().manual_seed(seed)
-    said = said_by_features(data, labels, generator)
+    said = labels.by_features.cpu()
     ends = distinct_edges(data).cpu()
     ends = ends[ends[:, 0] != ends[:, 1]]
     both = torch.cat([ends, ends.flip(1)])
     source, target = both.t()
     rows = spread_out(data.x.cpu())
     around = F.normalize(torch.zeros_like(rows).index_add_(0, target, rows[source]), dim=1)
-    expected = _by_label(data.y.cpu(), trained, labels.rate, said.size(1))
+    expected = by_label(data.y.cpu(), trained, labels.rate, said.size(1))
     if ends.numel():
-        q = with_labels(said, data, labels).exp()
+        q = with_labels(said, trained, labels.log_class.cpu()).exp()
         lift = lift_of(q[ends[:, 0]], q[ends[:, 1]])
         expected = expected.index_add(0, target, (q[source] @ lift).log())
     expected = F.log_softmax(expected, dim=1)
@@ -88,11 +87,3 @@ def judge_rows(data: Data, labels: Labels, *, seed: int = 0) -> Rows:
     rate, wrong[there] = chance_share(weigh(evidence[used], real[used], kind[used]), real[used], kind[used])
     alike, usual = evidence[:, 1].chunk(2)
     return Rows(wrong, rate, alike, usual, said.argmax(dim=1), expected.argmax(dim=1))
-
-
-def _by_label(labels: Tensor, trained: Tensor, rate: float, classes: int) -> Tensor:
-    """Log-probabilities of the classes by a label that is wrong at some rate; none where there is no label."""
-    rate = min(max(rate, FEW), 0.5)
-    found = torch.full((labels.numel(), classes), math.log(rate / max(classes - 1, 1)), dtype=torch.double)
-    found.scatter_(1, labels.clamp(min=0)[:, None], math.log1p(-rate))
-    return torch.where(trained[:, None], found, torch.zeros_like(found))

@@ -100,6 +100,8 @@ def suspect_labels(data: Data, seen: Unseen, found: Labels, chosen: Tensor) -> l
             why += (
                 f"; {int(count[node])} labelled neighbour{'s' * (int(count[node]) > 1)} {verb} for {int(around[node])}"
             )
+        together = int(found.log_p[node].argmax())
+        why += f"; with its features and theirs, {together} ({float(found.log_p[node, together].exp()):.0%})"
         suspects.append(Suspect("labels", (node,), wrong, why, label=label, better=better, sure=float(belief[better])))
     return suspects
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unweave.errors import ModelError, SolverError
 from unweave.objective.scores import log_probabilities
 from unweave.request import Request
 from unweave.run.run import Run
@@ -59,6 +60,9 @@ def unseen(run: Run, *, folds: int = FOLDS, seed: int = 0) -> Unseen:
         run: A run, prepared.
         folds: How many models to make.
         seed: Deals the nodes.
+
+    Raises:
+        ModelError: The model cannot forget a part of its labels, so that nothing can be said of them unseen.
     """
     data = run.data
     fold = deal(data.y, data.train_mask, folds, seed)
@@ -66,7 +70,13 @@ def unseen(run: Run, *, folds: int = FOLDS, seed: int = 0) -> Unseen:
     for number in range(folds):
         mine = fold == number
         labels = (mine & data.train_mask).nonzero().flatten().tolist()
-        here = run.forget(Request(labels=labels), "gif", steps=STEPS, allow_class_loss=True) if labels else run
+        try:
+            here = run.forget(Request(labels=labels), "gif", steps=STEPS, allow_class_loss=True) if labels else run
+        except SolverError as error:
+            raise ModelError(
+                f"labels are judged by models that have forgotten them, and this one cannot forget {len(labels):,} of "
+                f"them: {error}; train it with forgettable=True, or with more weight decay"
+            ) from error
         found = log_probabilities(here.model, here.data, run.forward).double().detach()
         log_p = torch.zeros_like(found) if log_p is None else log_p
         log_p[mine] = found[mine]

@@ -263,7 +263,19 @@ def _memory(sizes: Sizes, what: Propagation | None, block: float, theta: Tensor,
     found["training"] = max(opened, held + work)
     anew = 3 * min(HELD, nodes * sizes.features * item) if what is not None else 0  # read, put together, normalised
     found["a request"] = max(opened, held + 2 * work + anew)
+    found["a request of thousands"] = found["a request"] + _reached(sizes, what)
     return {phase: _resident() + held / MIB for phase, held in found.items()}
+
+
+def _reached(sizes: Sizes, what: Propagation | None) -> float:
+    """Bytes that a request for many items has beside: the pages of all edges, and rows anew that evaluations ask for.
+
+    Pages are the system's, which takes them back where memory is short.
+    """
+    degree, asked = max(1.0, sizes.edges / sizes.nodes), float(sizes.training + sizes.held)
+    steps = what.steps if what is not None else 0
+    rows = sum(min(sizes.nodes, asked * degree**k) for k in range(steps))
+    return 16 * sizes.edges + rows * sizes.features * sizes.item
 
 
 def _resident() -> float:

@@ -16,7 +16,7 @@ from unweave.auditing.before.screen import DRAWS, RATE, Screening
 from unweave.changes import Change
 from unweave.errors import InterruptedStream, UnweaveError
 from unweave.inspection import Inspection
-from unweave.inspection.inspect import MEMORY_MIB, inspect
+from unweave.inspection.inspect import inspect
 from unweave.inspection.quantity import AnyQuantity
 from unweave.methods import Method
 from unweave.methods.changing import Asked
@@ -219,7 +219,7 @@ class Run(Parts):
         return screen_state(self._state, request, seed=seed, draws=draws, rate=rate)
 
     def inspect(
-        self, of: AnyQuantity = "validation", *, hops: int | None = None, memory_mib: float = MEMORY_MIB
+        self, of: AnyQuantity = "validation", *, hops: int | None = None, memory_mib: float | None = None
     ) -> Inspection:
         """What a quantity would be without each node, label, edge and feature (:func:`unweave.inspect`).
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import rank_for
 from unweave.curvature.products import products
-from unweave.curvature.solvers import LowRank, krylov, minimise, random_like
+from unweave.curvature.solvers import LowRank, krylov, minimise, random_like, still_to_fall
 from unweave.errors import ModelError, RequestError
 from unweave.graph.draw import draw
 from unweave.objective.objective import Objective
@@ -76,7 +76,7 @@ def polish_objective(
             progress(spent, most)
         if not found.steps:
             break
-        left, fell = _left(fell, was - value), was - value
+        left, fell = still_to_fall(fell, was - value), was - value
         if some is not None:
             # One poor stretch is no end: on a graph of 117,659 nodes the next one fell as before.
             paid, before_that = left > TUNING.polish.pays * _effect(some, theta, gradient, curvature), paid
@@ -92,13 +92,6 @@ def polish_objective(
         "products": multiplied,
         "passes": objective.meter.passes - passes,
     }
-
-
-def _left(before: float, now: float) -> float:
-    """What going on would lower the objective by, at least ``now``: falls that shrink as slowly as the last two."""
-    if now <= 0:
-        return 0.0
-    return max(now, now * now / (before - now)) if now < before else math.inf
 
 
 def without_some(objective: Objective) -> Objective | None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from tests.curvature.solvers.test_cg import V, matrix
-from unweave.curvature.solvers import LowRank, low_rank, minimise
+from unweave._core.tuning import tuned
+from unweave.curvature.solvers import LowRank, low_rank, minimise, still_to_fall
 from unweave.curvature.solvers.quasi_newton import _Memory
 
 
@@ -133,6 +134,25 @@ def test_it_ends_where_the_next_step_promises_nothing_not_where_the_gradient_is_
         assert report.evaluations < 30
     assert left["gradient"] > 0.1
     assert left["fall"] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "left"), [(8, 4, 4), (3, 1, 1), (10, 9, 81), (2, 2, math.inf), (1, 2, math.inf), (1, 0, 0)]
+)
+def test_what_is_left_to_fall_is_the_sum_of_falls_that_go_on_to_shrink(before: float, now: float, left: float) -> None:
+    assert still_to_fall(before, now) == left
+
+
+def test_it_goes_on_while_small_falls_add_up() -> None:
+    """With little memory flat directions fall by little at a time: a stop at the first small fall left 0.195."""
+    flat = torch.logspace(-2, 0, 20, dtype=torch.float64)
+    h = torch.diag(torch.cat([torch.tensor([100.0], dtype=torch.float64), flat]))
+    evaluate = parabola(h, torch.cat([torch.tensor([0.1], dtype=torch.float64), flat**-0.5]))
+    x = torch.zeros(21, dtype=torch.float64)
+    with tuned(search={"memory": 1}):
+        _, report = minimise(evaluate, x, *evaluate(x), lambda g: g / 100, evaluations=2000, tolerance=0.0, pays=0.01)
+    assert report.evaluations < 2000
+    assert report.value < 0.1 * evaluate(x)[0]
 
 
 def test_where_gradients_are_dear_each_must_promise_more() -> None:

@@ -96,6 +96,13 @@ class Inspection:
     were off by 0.62 of their sizes with a linear step and by 0.26, 0.18 and 0.17 with 24, 32 and 48 (GCN, embedded
     graph, decay 3e-4, sixteen margins); by 0.29, and 0.07, 0.08 and 0.06 (SGC, Cora, decay 3e-5, ten)."""
 
+    fewest: int = 4
+    """At least so many, which tell how many it takes."""
+
+    precision: float = 0.03
+    """How well what a training node pulls with is to be known, relatively, as far as chance goes: where a node decides
+    little of its output by itself a few samples do. PubMed takes 4 (SGC) and 6 (GCN), Cora all (GCN)."""
+
     tolerance: float = 0.1
     """Relative residual to which each is solved for. With 0.3, 0.1 and less (0.03, 0.01) those were off by 0.24, 0.18
     and 0.23, and by 0.29, 0.08 and 0.07, after 5, 7 and 9 products, and 2, 4 and 7."""

@@ -32,7 +32,13 @@ class Step:
     they close 0.9998 with 10 gradients and 0.997 with 33."""
 
     pays: float = 0.002
-    """Share of the whole fall of the objective below which eight more gradients do not pay."""
+    """Share of the whole fall of the objective that may be left, where falls go on to shrink as they did over the last
+    sixteen gradients. Eight gradients that let it fall by less were the end before: a GraphSAGE on 100,000 nodes with
+    hubs closed 0.911 of the gap so, with 57 gradients and 1.3 % of a retraining, where another seed closed 0.947."""
+
+    unseen: float = 0.1
+    """The same as a share of what another seed's minimum differs by, where that is more: nobody can tell a rest that is
+    so much smaller than luck."""
 
     cheap: float = 0.04
     """Share of the passes of training, where those are known, beyond which a restart is no longer cheap: from there on

@@ -5,7 +5,7 @@ from unweave.curvature.solvers.cg import conjugate_gradients
 from unweave.curvature.solvers.lanczos import Krylov, LowRank, krylov, largest_eigenvalue, low_rank, random_like
 from unweave.curvature.solvers.neumann import neumann
 from unweave.curvature.solvers.newton import Local, NewtonReport, newton
-from unweave.curvature.solvers.quasi_newton import MinimiseReport, minimise
+from unweave.curvature.solvers.quasi_newton import MinimiseReport, minimise, still_to_fall
 
 __all__ = [
     "Krylov",
@@ -23,4 +23,5 @@ __all__ = [
     "neumann",
     "newton",
     "random_like",
+    "still_to_fall",
 ]

@@ -41,6 +41,11 @@ class LowRank:
         inside, rest = self.vectors.T @ g, self.rest + damping
         return self.vectors @ (inside / (self.values + damping) - inside / rest) + g / rest
 
+    def solve_all(self, rows: Tensor, damping: float = 0.0) -> Tensor:
+        """The same of several vectors, one a row."""
+        inside, rest = rows @ self.vectors, TUNING.spectrum.rest * self.values[-1] + damping
+        return (inside / (self.values + damping) - inside / rest) @ self.vectors.T + rows / rest
+
 
 @dataclass(frozen=True)
 class Krylov:

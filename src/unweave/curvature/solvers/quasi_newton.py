@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 
-__all__ = ["Evaluate", "MinimiseReport", "minimise"]
+__all__ = ["Evaluate", "MinimiseReport", "minimise", "still_to_fall"]
 
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]
 """The value of the function at a point, and its gradient there."""
@@ -42,6 +42,18 @@ class MinimiseReport:
     value: float
     smallest_curvature: float | None
     promised: float | None = None
+
+
+def still_to_fall(before: float, now: float) -> float:
+    """What a function still falls by, at least ``now``, if its falls go on to shrink as from one stretch to the next.
+
+    Args:
+        before: Its fall over a stretch.
+        now: That over the next one of the same length.
+    """
+    if now <= 0:
+        return 0.0
+    return max(now, now * now / (before - now)) if now < before else math.inf
 
 
 def minimise(
@@ -74,7 +86,8 @@ def minimise(
         evaluations: At most so many gradients; a few more where none of these gave a first step.
         tolerance: Stop when ‖gradient‖ is at most this.
         lowest: Stop when the function is below this.
-        pays: Stop when ``TUNING.search.window`` evaluations in a row let it fall by less than this share of all so far.
+        pays: Stop when what is left to fall, by the last two stretches of ``TUNING.search.window`` evaluations, is less
+            than this share of all so far.
         settled: Stop when the next step, by the curvature known so far, promises a fall of less than this share of all
             so far.
         dear: After how many evaluations another share takes the place of ``settled``, and which.
@@ -88,10 +101,11 @@ def minimise(
         return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
 
     norm = float(gradient.norm())
-    first, marked, at = value, value, 0
+    first, marked, at, fell = value, value, 0, math.inf
     while may_go_on() and norm > tolerance and value > lowest:
         if pays and spent - at >= TUNING.search.window:
-            if taken and marked - value < pays * (first - value):
+            before, fell = fell, marked - value
+            if taken and still_to_fall(before, fell) < pays * (first - value):
                 break
             marked, at = value, spent
         direction = -pairs.times(gradient)

@@ -167,8 +167,10 @@ def _known(found: tuple[Suspect, ...], truth: Request) -> list[Markup]:
 def _limits() -> Markup:
     lines = (
         "Validation labels are taken to be right. Where they are as wrong as the others, too little is found.",
-        "Expected shares of false discoveries rest on probabilities that one temperature makes right on average over "
-        "validation nodes; they are no bound for a single item.",
+        "An expected share of right ones rests on probabilities that are fitted to validation nodes and to what chance "
+        "looks like in this graph; it is no bound, least of all for a single item.",
+        "The loss on this page is the squared error of the probabilities of the classes, 0 at best and 2 at worst; "
+        "it is not the loss that the model was trained with.",
         "An edge is called wrong where it looks like one by chance. Graphs have such edges of their own: one that is "
         "suspect need not be an attack.",
         "What was forgotten or corrected has receipts in the new run. The run before is as it was.",
