@@ -175,7 +175,7 @@ def unlearn(
             "tuning": TUNING.used(DEFERRED if defer else how.rules),
         },
     )
-    if strict and (receipt.grade in HARMFUL or receipt.details.get("restless")):
+    if strict and receipt.grade in HARMFUL:
         raise StrictError(
             f"strict was asked for, and method {how.name!r} would leave the model {GRADES[receipt.grade]}; nothing was "
             "changed. Use method='retrain', or train with forgettable=True and forget from that run"

@@ -9,7 +9,6 @@ import unweave as uw
 from tests.methods.test_calibration import known, made_up, trained
 from unweave._core.tuning import tuned
 from unweave.curvature.prepared import Prepared
-from unweave.errors import StrictError
 from unweave.methods import GIF, Auto, Outcome, Problem
 from unweave.methods.ladder.auto import read_share
 from unweave.methods.ladder.calibration import Calibration, Figures
@@ -307,8 +306,6 @@ def test_where_training_had_not_come_to_rest_no_step_is_taken(monkeypatch: pytes
     assert climbed.ladder["tried"][0]["given_up"].startswith("training had not come to rest")
     assert within.ladder is not None
     assert (within.ladder["rung"], within.grade) == ("gif", "doubtful")
-    with pytest.raises(StrictError, match="do not rely on it"):
-        run.forget(request, "gif", strict=True)
 
 
 def test_a_restart_that_ended_where_it_was_dear_says_so_and_is_climbed_from(minimum: uw.Run) -> None:

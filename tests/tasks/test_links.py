@@ -338,3 +338,11 @@ def test_tables_are_those_with_a_row_for_every_node() -> None:
     model.nodes, model.words = nn.Embedding(21, 2), nn.Embedding(5, 2)
     assert list(task.tables(model)) == ["nodes.weight"]
     assert torch.equal(task.tables(model)["nodes.weight"][0], torch.arange(21))
+
+
+def test_an_example_whose_pair_is_gone_can_be_evaluated_alone() -> None:
+    task, model = linked(), Linker(4, 8).double()
+    removal = remove(task, uw.draw("edges:0.2", task))
+    gone = removal.nodes[:1]
+    part = removal.data.subgraph(gone)
+    torch.testing.assert_close(part.call(model), removal.data.call(model)[gone])

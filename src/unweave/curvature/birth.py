@@ -12,7 +12,8 @@ all of their directions at once, and moves the outputs by ε² alone. That A is 
 property of dot products and not of any model. So it is looked for, and else nothing is born.
 
 Along what is born the objective is −½ b t² + c t⁴, where the bend b is known and one value tells c. It ends where its
-curvature is 2 b: far below all that was prepared, when the dimension was not in use, so that a restart is told of it.
+curvature is 2 b: far below all that was prepared, when the dimension was not in use, so that a restart is told of it,
+of the largest b for all of them, as small ones are not known so well.
 """
 
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ class Born:
 
     def solve(self, curvature: LowRank, g: Tensor) -> Tensor:
         """The inverse of a curvature that knows nothing of them, and of theirs, times a vector."""
-        own = 1 / (-2 * g.new_tensor(self.bends)) - 1 / curvature.rest
+        own = 1 / (-2 * min(self.bends)) - 1 / curvature.rest
         return curvature.solve(g) + self.along @ (own * (self.along.t() @ g))
 
 

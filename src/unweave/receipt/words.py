@@ -32,7 +32,7 @@ GRADES = {
 """What a receipt can say of the model, from exact to useless."""
 
 HARMFUL = ("unchanged", "worse")
-"""What ``strict`` refuses, beside a step from where training had not come to rest."""
+"""What ``strict`` refuses."""
 
 UNDONE = 0.9
 """Of the pull of what was removed: where a step leaves more, the model is as good as unchanged."""

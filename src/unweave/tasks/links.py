@@ -108,8 +108,11 @@ class Links(Task):
 
     def call(self, model: nn.Module) -> Tensor:
         """Scores of the candidates of every example; of an example of two classes 0 and the score."""
-        at, z = self.layout, self.encode(model)
-        scores = _scored(model, z, at).masked_fill(at.absent, ABSENT)
+        at = self.layout
+        if at.real.numel():
+            scores = _scored(model, self.encode(model), at).masked_fill(at.absent, ABSENT)
+        else:  # a part of the graph with examples alone, whose nodes are gone
+            scores = self.x.new_full(at.absent.shape, ABSENT)
         if self.spec["binary"]:
             scores = torch.cat([torch.zeros_like(scores), scores], dim=1)
         rows = scores.new_zeros((self.node_type.numel(), scores.size(1)))
