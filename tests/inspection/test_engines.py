@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch_geometric.data import Data
 from torch_geometric.nn import GATv2Conv, GCNConv
 
@@ -163,3 +164,26 @@ def test_chunks_are_the_removals_in_order() -> None:
     back = torch.cat([chunk.edges + torch.tensor([[first], [0]]) for first, chunk in chunks], dim=1)
     assert torch.equal(back, edges.edges)
     assert label_removals(data, torch.arange(5)).part(2, 4).labels.tolist() == [[0, 1], [2, 3]]
+
+
+def test_a_built_in_model_that_somebody_changed_is_served_as_any_other() -> None:
+    data = graph(16)
+
+    def tied(model: Any) -> None:
+        model.deeper[1].lin.weight = model.deeper[0].lin.weight
+
+    def mixing(model: Any) -> None:
+        model.activation = lambda h: h.softmax(dim=-1)
+
+    def normed(model: Any) -> None:
+        weight_norm(model.conv2.lin)
+
+    def served_fast(change: Any) -> bool:
+        model = uw.models.build("gcn", data.num_features, data.num_classes, layers=4, hidden=4).double().eval()
+        change(model)
+        return (
+            form_of(model, data, {name: value.detach()[None] for name, value in model.named_parameters()}) is not None
+        )
+
+    assert served_fast(lambda _: None)
+    assert not any(map(served_fast, (tied, mixing, normed)))

@@ -15,7 +15,7 @@ import unweave as uw
 from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
 from unweave.inspection import answers, direction, leverage, ripples, scoring
-from unweave.objective.losses import cross_entropy, squared_error
+from unweave.objective.losses import Loss, cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
 
@@ -311,3 +311,25 @@ def test_a_regression_whose_outputs_are_one_number_a_node_is_served() -> None:
     run = uw.Run(Flat(), data, weight_decay=1e-2, loss=nn.MSELoss())
     assert torch.isfinite(run.inspect("validation").labels).all()
     assert run.forget(uw.Request(nodes=[5]), "gif").receipts[-1].status == "done"
+
+
+def test_outputs_of_one_number_may_have_an_axis_or_not() -> None:
+    data = graph(24, features=3)
+    data.y = data.x.sum(dim=1)
+
+    class Number(nn.Module):
+        def __init__(self, *, axis: bool) -> None:
+            super().__init__()
+            self.layer, self.axis = GCNConv(3, 1), axis
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            found: Tensor = self.layer(x, edge_index)
+            return found if self.axis else found[:, 0]
+
+    torch.manual_seed(0)
+    without, axis = Number(axis=False).double(), Number(axis=True).double()
+    axis.load_state_dict(without.state_dict())
+    loss = Loss(lambda outputs, y: (outputs.reshape(y.shape) - y).square())
+    found = [look(model, data, loss=loss) for model in (without, axis)]
+    for kind in ("labels", "nodes", "edges", "rows"):
+        torch.testing.assert_close(*(each.scores(kind) for each in found))

@@ -15,9 +15,11 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.data import Data
 
 from unweave._core.sparse import multiply
+from unweave.models.activation import ACTIVATIONS
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sage import SAGE, SparseSAGEConv
 from unweave.models.sgc import SGC, SparseAPPNP
@@ -216,15 +218,15 @@ def form_of(model: nn.Module, data: Data, weights: Weights) -> Form | None:
         data: The graph.
         weights: By name, the parameters and the directions in which derivatives are taken, ``[1 + directions, …]``.
     """
-    if not _fits(model, data) or {name for name, _ in model.named_parameters()} != set(weights):
+    if not _fits(model, data) or {name for name, _ in model.named_parameters(remove_duplicate=False)} != set(weights):
         return None
     found: Form | None = None
     if type(model) is SGC and type(model.propagate) is SparseAPPNP and model.propagate.as_built:
         found = _Linear(weights, model.unit, int(model.propagate.K))
-    elif type(model) is SIGN and type(model.step) is SparseMeanConv:
+    elif type(model) is SIGN and type(model.step) is SparseMeanConv and _by_number(model.activation):
         as_built = model.step.aggr == "mean" and not model.step.combine_root
         found = _Wide(weights, model) if as_built else None
-    elif isinstance(model, Stack) and type(model) in (GCN, SAGE):
+    elif isinstance(model, Stack) and type(model) in (GCN, SAGE) and _by_number(model.activation):
         layers: list[Any] = [model.conv1, model.conv2, *model.deeper, *model.reads]
         roots = type(model) is SAGE
         usual = _usual_roots if roots else _usual
@@ -233,9 +235,14 @@ def form_of(model: nn.Module, data: Data, weights: Weights) -> Form | None:
     return found
 
 
+def _by_number(activation: Callable[[Tensor], Tensor]) -> bool:
+    """Whether an activation is known to take each number by itself, as one that somebody put there need not."""
+    return activation in ACTIVATIONS.values()
+
+
 def _fits(model: nn.Module, data: Data) -> bool:
-    """Whether a graph has no loops and nothing but features and weights, and nobody listens to the layers."""
-    plain = all(bare(part) and "forward" not in vars(part) for part in model.modules())
+    """Whether a graph has no loops and nothing but features and weights, and the layers are as they were built."""
+    plain = all(bare(part) and "forward" not in vars(part) and not is_parametrized(part) for part in model.modules())
     edges, more = data.edge_index, isinstance(data, Task) or data.get("edge_attr") is not None
     return plain and not more and data.x.dim() == 2 and not bool((edges[0] == edges[1]).any())
 

@@ -29,7 +29,7 @@ from unweave.curvature.products import GaussNewton
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["Leverage", "bends", "find_leverage", "settled"]
+__all__ = ["Leverage", "bends", "find_leverage", "most_directions", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -91,6 +91,12 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
+def most_directions(theta: Tensor) -> int:
+    """How many x there are at most: as many as parameters, where these are few enough to take each, or samples."""
+    tuning = TUNING.inspection
+    return theta.numel() if theta.numel() <= tuning.samples * tuning.small else tuning.samples
+
+
 def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float, at_once: int) -> Leverage:
     """How every training node moves its own output.
 
@@ -109,7 +115,7 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
     operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
     root = _root(objective.loss, outputs, objective.data.y[nodes])
-    if theta.numel() <= tuning.samples * tuning.small:
+    if most_directions(theta) == theta.numel():
         directions = _columns(operator, theta, damping)
         pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
         root = root.double()

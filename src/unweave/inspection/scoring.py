@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave.graph.index import among
-from unweave.inspection.answers import Answers
+from unweave.inspection.answers import Answers, flat
 from unweave.inspection.closer import Closer, Far, joined_far
 from unweave.inspection.counted import Counted
 from unweave.inspection.removals import Removals
@@ -180,7 +180,7 @@ class Scorer:
         felt, far, some = found.new_zeros(nodes.numel()), torch.zeros_like(stays), torch.zeros_like(stays)
         felt[trained], far[trained], some[trained] = pull, moved > CLOSE, moved > FELT
         own = (stays & counted.mask[nodes]).nonzero().flatten()
-        apart = (outputs[own] - self._outputs[nodes[own]]).abs().flatten(1).amax(dim=1)
+        apart = flat(outputs[own] - self._outputs[nodes[own]]).abs().amax(dim=1)
         swung, moves = gone.swung.clone(), gone.moves.clone()
         swung[which[own[apart > SWUNG]]] = True
         moves[which[some]] = True

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.memory import MIB
-from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
@@ -21,7 +20,7 @@ from unweave.inspection.copies import Copies
 from unweave.inspection.counted import Counted
 from unweave.inspection.direction import Direction
 from unweave.inspection.forms import Form, form_of
-from unweave.inspection.leverage import Leverage, find_leverage
+from unweave.inspection.leverage import Leverage, find_leverage, most_directions
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals, edges_apart, node_removals
 from unweave.inspection.ripples import Ripples
@@ -170,8 +169,9 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        each = self.width * (TUNING.inspection.samples + 2 * self.width)
-        return (self.objective.nodes.numel() * each * 8 + TUNING.inspection.samples * self.theta.nbytes) / MIB
+        count = most_directions(self.theta)
+        each = self.width * (count + 2 * self.width)
+        return (self.objective.nodes.numel() * each * 8 + count * self.theta.nbytes) / MIB
 
     @cached_property
     def leverage(self) -> Leverage | None:
