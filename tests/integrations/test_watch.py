@@ -94,7 +94,8 @@ def test_it_forgets_as_a_model_trained_and_polished_without_the_data(
     request = uw.Request(nodes=uw.draw("nodes:0.03", demo).nodes, edges=uw.draw("edges:0.03", demo).edges)
     retrained = run.forget(request, "retrain")
     assert [state.epoch for state in retrained.checkpoints] == [32, 38]
-    assert closed_by(run, "gif", request, retrained) > 0.99
+    # Beside the short polish of a test the gradients that gif would take are dear; here they may be.
+    assert closed_by(run, "gif", request, retrained, steps=15) > 0.99
     assert closed_by(run, "replay", request, retrained) > 0.99
 
 
