@@ -16,6 +16,7 @@ from unweave.datasets import sorting
 from unweave.datasets.folder import written
 from unweave.datasets.ogb import is_ogb, write_ogb
 from unweave.errors import DataError
+from unweave.graph.view import GraphView
 
 
 def csv(path: Path, rows: torch.Tensor) -> None:
@@ -86,7 +87,9 @@ def test_stores_of_pyg_are_written_by_rows(tmp_path: Path, monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
-def test_the_command_line_converts_seals_trains_and_forgets_on_a_folder(tmp_path: Path) -> None:
+def test_the_command_line_converts_seals_trains_and_forgets_on_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = graph(dtype=torch.float32)
     torch.save(data.to_dict(), tmp_path / "graph.pt")
     folder, bound = tmp_path / "g", ("--memory-mib", "64", "--json")
@@ -99,8 +102,11 @@ def test_the_command_line_converts_seals_trains_and_forgets_on_a_folder(tmp_path
     result = unweave("prepare", tmp_path / "a", "--data", folder, "--memory-mib", "64")
     assert result.exit_code == 0, result.stderr
     asked = ("--forget", "nodes:0.05", "--data", folder, "--out", tmp_path / "b")
-    result = unweave("forget", tmp_path / "a", *asked, *bound)
+    with monkeypatch.context() as patch:
+        patch.setattr(GraphView, "built", lambda self: pytest.fail("what is left of a folder is not copied"))
+        result = unweave("forget", tmp_path / "a", *asked, "--memory-mib", "64")
     assert result.exit_code == 0, result.stderr
+    assert "Test F1" in result.stdout
     assert unweave("verify", tmp_path / "b", "--data", folder, "--memory-mib", "64").exit_code == 0
     result = unweave("convert", tmp_path / "graph.pt", "--both-ways")
     assert result.exit_code == 1

@@ -103,7 +103,7 @@ def tell(
         say(one if several else str(receipt))
     if several:
         say(str(told))
-    metric = metric_of(after.data)
+    metric = metric_of(after.state.base)
     scores = [f"{run.metrics[key]:.3f}" for run in (before, after) if (key := f"test_{metric}") in run.metrics]
     if len(scores) == 2:
         say(f"{f'Test {named(metric)}':<10} {' → '.join(scores)}")

@@ -128,6 +128,11 @@ def _means(values: Tensor, kind: Tensor) -> Tensor:
     return (total + PRIOR * values.mean()) / (count + PRIOR)
 
 
+def _quantile(values: Tensor, level: float) -> Tensor:
+    """The value that a share of them does not exceed; torch's own takes no more than 16 million."""
+    return values.kthvalue(max(1, round(level * values.numel()))).values
+
+
 def chance_share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Tensor]:
     """The share of what is there that looks like chance, and how probable each is to be that (Storey, 2002).
 
@@ -136,9 +141,9 @@ def chance_share(likely: Tensor, real: Tensor, kind: Tensor) -> tuple[float, Ten
     """
     shares = []
     for level in LEVELS:
-        low = likely[~real].quantile(level).expand(3).clone()
+        low = _quantile(likely[~real], level).expand(3).clone()
         for number in torch.unique(kind[~real]).tolist():
-            low[number] = likely[~real & (kind == number)].quantile(level)
+            low[number] = _quantile(likely[~real & (kind == number)], level)
         below = (likely <= low[kind]).double()
         seen, usual = _means(below[real], kind[real]), _means(below[~real], kind[~real]).clamp(min=level)
         counts = [torch.bincount(kind[some], minlength=3) + PRIOR for some in (real, ~real)]

@@ -43,7 +43,7 @@ class LowRank:
 
     def solve_all(self, rows: Tensor, damping: float = 0.0) -> Tensor:
         """The same of several vectors, one a row."""
-        inside, rest = rows @ self.vectors, TUNING.spectrum.rest * self.values[-1] + damping
+        inside, rest = rows @ self.vectors, self.rest + damping
         return (inside / (self.values + damping) - inside / rest) @ self.vectors.T + rows / rest
 
 

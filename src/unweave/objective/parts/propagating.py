@@ -221,8 +221,8 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it is there, and somebody else's
+        pass
     return True
 
 
