@@ -134,7 +134,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         start = time.perf_counter()
-        torch.set_num_threads(os.cpu_count() or 1)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
         self.data = GRAPHS[args.graph](args.nodes)
         self.view = GraphView.of(self.data)
         _ = self.view.index
