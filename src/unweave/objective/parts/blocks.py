@@ -8,8 +8,9 @@ K hops alone, so that
 over blocks b of training nodes, and every derivative is a sum over blocks that can be forgotten one after another.
 Halos overlap: a sweep costs more than a pass over the graph, and the meter says how much.
 
-The block size is found, not guessed: the first sweep of each kind counts the bytes that its blocks hold, starting
-from a single node, and a block that exceeds the budget is halved. Later sweeps repeat the blocks that were found.
+The block size is found, not guessed: the first sweep of each kind counts the bytes that its blocks hold, small ones to
+begin with, which tell how large a block may be; one that exceeds the budget all the same is halved. Later sweeps repeat
+the blocks that were found.
 
 Where several ranks do the job (:mod:`unweave._core.ranks`), each sweeps the blocks of its own nodes, and sums, losses
 and outputs are put together, the same on every rank: whoever asks does not know. Without a budget a rank has one block,
@@ -271,13 +272,20 @@ class Blocks(InBlocks):
                 yield self._do(block, work, others)
             return
         blocks: list[Tensor] = []
-        fitting = Fitting(lambda block: self._do(block, work), self._limit, self._refuse)
+        fitting = Fitting(lambda block: self._do(block, work), self._extent, self._limit, self._refuse)
         size = self._sizes[kind] = self._sizes.get(kind) or fitting.largest(nodes)
         for block, result, peak in fitting.through(nodes, size):
             yield result
             self.peak = max(self.peak, peak)
             blocks.append(block)
         self.found[kind] = blocks
+
+    def _extent(self, block: Tensor) -> tuple[int, ...]:
+        """How many nodes lie within 0, 1, … steps of a block, and how many edges those have."""
+        if self.hears is None:
+            return (block.numel(),)
+        found = halo(self.view, block, self.hears, self.locality.border)
+        return *found.rings, found.edges.numel() + found.rim.numel()
 
     def _do(self, block: Tensor, work: Work[T], others: bool = False) -> T:
         part, nodes = self._part(block, others)
