@@ -195,8 +195,9 @@ class Bench:
             assert isinstance(objective, Blocks)
             objective.look(flatten(self.model)).gradient()
             setup = time.perf_counter() - begun
-            part = objective._parts[False][0].data
-            told = {"setup": setup, "nodes": part.num_nodes, "edges": part.num_edges}
+            held = [part.data for part, _ in objective._parts.values()]
+            told = {"setup": setup, "blocks": len(held), "nodes": sum(int(part.num_nodes or 0) for part in held)}
+            told["edges"] = sum(part.num_edges for part in held)
             return told | self.work(objective, self.args.parts, clock)
 
         keep(self.args, "measure", count, forked(count, work), self.cell)
