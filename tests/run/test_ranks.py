@@ -143,6 +143,28 @@ def test_ranks_agree_with_one_process(
             assert torch.equal(own, answers[0]["found"][key]), f"{key} of rank {rank} is not that of the first"
 
 
+def uneven() -> dict[str, Tensor]:
+    """A graph most of whose nodes are trained on, and none of the last: a piece of theirs has no loss."""
+    data = graph("plain")
+    data.train_mask = torch.arange(data.num_nodes) < 80
+    data.val_mask, data.test_mask = ~data.train_mask, torch.zeros_like(data.train_mask)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharing, "PIECE", 800)
+        patch.setattr(sharing, "OVERLAP", float("inf"))
+        how = (DECAY, cross_entropy, call, Meter(data.x.device), None)
+        net = model("gcn", torch.float64)
+        point = objective_within(net, data, *how).at(flatten(net))
+        found = {kind: products(kind, point)(torch.ones_like(point.theta)) for kind in ("gauss-newton", "hessian")}
+        return found | {"gradient": point.gradient(), "outputs": point.outputs.detach()}
+
+
+def test_pieces_without_training_nodes(warm: ForkServerContext, tmp_path: Path) -> None:
+    wanted = uneven()
+    for answer in spread(warm, 1, tmp_path, uneven):
+        for key, value in wanted.items():
+            torch.testing.assert_close(answer["found"][key], value, rtol=1e-10, atol=1e-10)
+
+
 def proved(dtype: torch.dtype) -> dict[str, Any]:
     """What is proved of a linear model, and a certified one; the noise differs from call to call."""
     data = graph("plain")
