@@ -17,6 +17,7 @@ import argparse
 import gc
 import multiprocessing
 import os
+import resource
 import socket
 import time
 from collections import Counter
@@ -27,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # as the command line does
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the autograd of a process that sees a GPU has threads, and cannot be forked
 
 import torch
@@ -107,12 +109,19 @@ def timed(
         together()
         if clock is not None:
             clock.take()
-        start, cpu = time.perf_counter(), time.process_time()
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
         work()
-        took = {"seconds": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+        took = {"seconds": time.perf_counter() - start} | _processor(before)
         found.append(took | ({} if clock is None else clock.take()))
     middle = median(one["seconds"] for one in found)
     return min(found, key=lambda one: abs(one["seconds"] - middle))
+
+
+def _processor(before: resource.struct_rusage) -> Document:
+    """The processor's time since then, how much of it the system took, and the pages of memory that it gave."""
+    now = resource.getrusage(resource.RUSAGE_SELF)
+    system = now.ru_stime - before.ru_stime
+    return {"cpu": now.ru_utime - before.ru_utime + system, "system": system, "pages": now.ru_minflt - before.ru_minflt}
 
 
 class Bench:
@@ -125,7 +134,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         start = time.perf_counter()
-        torch.set_num_threads(os.cpu_count() or 1)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
         self.data = GRAPHS[args.graph](args.nodes)
         self.view = GraphView.of(self.data)
         _ = self.view.index
@@ -186,8 +195,9 @@ class Bench:
             assert isinstance(objective, Blocks)
             objective.look(flatten(self.model)).gradient()
             setup = time.perf_counter() - begun
-            part = objective._parts[False][0].data
-            told = {"setup": setup, "nodes": part.num_nodes, "edges": part.num_edges}
+            held = [part.data for part, _ in objective._parts.values()]
+            told = {"setup": setup, "blocks": len(held), "nodes": sum(int(part.num_nodes or 0) for part in held)}
+            told["edges"] = sum(part.num_edges for part in held)
             return told | self.work(objective, self.args.parts, clock)
 
         keep(self.args, "measure", count, forked(count, work), self.cell)

@@ -12,17 +12,12 @@ PARTS = ("gradient", "product", "request")
 
 
 def read(out: Path) -> list[Document]:
-    """What was measured and predicted; of what was done twice the last, and parts that were measured apart as one."""
-    known: dict[tuple[Any, ...], Document] = {}
-    for cell in lines(out / "cells.jsonl"):
-        was = known.get(_key(cell)) if cell["part"] == "measure" else None
-        joined = {} if was is None else {"found": [a | b for a, b in zip(was["found"], cell["found"], strict=True)]}
-        known[_key(cell)] = cell | joined
-    return list(known.values())
+    """What was measured and predicted; of what was done twice with a version the last."""
+    return list({_key(cell): cell for cell in lines(out / "cells.jsonl")}.values())
 
 
 def _key(cell: Document) -> tuple[Any, ...]:
-    return tuple(cell.get(name) for name in ("part", "graph", "nodes", "ranks"))
+    return tuple(cell.get(name) for name in ("part", "graph", "nodes", "ranks", "commit"))
 
 
 def slowest(cell: Document, part: str) -> float:
@@ -73,17 +68,22 @@ def blocks(found: list[Document]) -> Blocks:
     yield SAYS
     by = {_key(cell): cell for cell in found}
     for one in (cell for cell in found if cell["part"] == "measure" and not cell["ranks"]):
-        graph, nodes = one["graph"], one["nodes"]
+        graph, nodes, commit = (one[name] for name in ("graph", "nodes", "commit"))
         parts = [part for part in PARTS if part in one["found"][0]]
-        own = [cell for cell in found if (cell.get("graph"), cell.get("nodes")) == (graph, nodes)]
+        own = [cell for cell in found if _key(cell)[1:3] == (graph, nodes) and cell["commit"] == commit]
         spread = [cell for cell in own if cell["part"] == "measure" and cell["ranks"]]
         spread.sort(key=lambda cell: int(cell["ranks"]))
         alone = ", ".join(f"{part} {slowest(one, part):.3g} s" for part in parts)
-        yield f"## {graph}: {nodes:,} nodes, {one['edges']:,} stored edges"
-        yield f"One process: {alone}; {one['training']:,} training nodes, {one['parameters']:,} parameters."
+        blocks = max((told.get("blocks", 1) for cell in spread for told in cell["found"]), default=1)
+        cut = "several blocks" if blocks > 1 else "one block"
+        yield f"## {graph}: {nodes:,} nodes, {one['edges']:,} stored edges, {cut} a rank"
+        yield (
+            f"One process: {alone}; {one['training']:,} training nodes, {one['parameters']:,} parameters. Commit "
+            f"{commit[:7]}."
+        )
         yield columns(
             [
-                _row(cell, one, by.get(("control", graph, nodes, cell["ranks"])), part)
+                _row(cell, one, by.get(("control", graph, nodes, cell["ranks"], commit)), part)
                 for part in parts
                 for cell in spread
                 if part in cell["found"][0]
@@ -102,7 +102,7 @@ def blocks(found: list[Document]) -> Blocks:
                 "MiB a rank": lambda r: f"{r['mib']:,.0f}",
             },
         )
-        cell = by.get(("predict", graph, nodes, 0))
+        cell = by.get(("predict", graph, nodes, 0, commit))
         if cell is not None:
             yield from _predicted(cell)
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")

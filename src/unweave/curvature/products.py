@@ -212,7 +212,7 @@ class _Accumulated(Curvature):
                 if operator is None:
                     operator = CURVATURES[self._kind](part.at(self._at.theta), check=not self._checked)
                     self._checked = True
-                    if self._at.objective.keeps:  # the one block of a rank, with its graph of derivatives
+                    if self._at.objective.keeps:  # the blocks of a rank, with their graphs of derivatives
                         self._kept[id(part)] = operator
                 part.meter.passes += 2
                 return operator.loss_product(v)

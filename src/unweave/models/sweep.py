@@ -145,38 +145,60 @@ class _Features:
         """Xᵀ D."""
         return self._x.T @ dense if self._sparse is None else multiply(self._sparse, dense, flipped=True)
 
+    def sent(self, matrix: Matrix, width: int) -> Tensor | None:
+        """A X, where that is cheaper than A (X D) for a D of so many columns."""
+        return multiply(matrix, self._x) if self._sparse is None and self._x.size(1) < width else None
+
+
+class _Sent:
+    """A X times something, with messages as wide as the features where those are narrower than what is asked for."""
+
+    def __init__(self, matrix: Matrix, x: _Features, width: int) -> None:
+        self._matrix, self._x = matrix, x
+        self._known = x.sent(matrix, width)
+
+    def times(self, dense: Tensor) -> Tensor:
+        """A X D."""
+        return multiply(self._matrix, self._x.times(dense)) if self._known is None else self._known @ dense
+
+    def flipped(self, dense: Tensor) -> Tensor:
+        """Xᵀ Aᵀ D."""
+        if self._known is not None:
+            return self._known.T @ dense
+        return self._x.flipped(multiply(self._matrix, dense, flipped=True))
+
 
 GCN_WEIGHTS = ("conv1.bias", "conv1.lin.weight", "conv2.bias", "conv2.lin.weight")
 
 
-SLOPES: dict[str, Callable[[Tensor], Tensor]] = {"relu": lambda h: h > 0, "tanh": lambda h: 1 - h * h}
+SLOPES: dict[str, Callable[[Tensor], Tensor]] = {"relu": lambda h: h > 0, "tanh": lambda h: (h * h).neg_().add_(1)}
 """How activations rise, by their own values."""
 
 
 class _GCN:
-    """Â σ(Â X W₁ᵀ + b₁) W₂ᵀ + b₂."""
+    """Â σ(Â X W₁ᵀ + b₁) W₂ᵀ + b₂, of which three matrices as wide as the hidden layer are held at a time."""
 
     def __init__(self, activation: str, x: _Features, steps: Sequence[Matrix], weights: Weights) -> None:
-        self._x, (self._first, self._second) = x, steps
         bias1, weight1, bias2, self._weight2 = (weights[name] for name in GCN_WEIGHTS)
-        self._hidden = ACTIVATIONS[activation](multiply(self._first, x.times(weight1.T)) + bias1)
+        self._first, self._second = _Sent(steps[0], x, weight1.size(0)), steps[1]
+        self._hidden = ACTIVATIONS[activation](self._first.times(weight1.T).add_(bias1))
         self.outputs = multiply(self._second, self._hidden @ self._weight2.T) + bias2
         self._slope = SLOPES[activation](self._hidden)
 
     def push(self, direction: Weights) -> Tensor:
         bias1, weight1, bias2, weight2 = (direction[name] for name in GCN_WEIGHTS)
-        hidden = (multiply(self._first, self._x.times(weight1.T)) + bias1) * self._slope
+        hidden = self._first.times(weight1.T).add_(bias1).mul_(self._slope)
         return multiply(self._second, hidden @ self._weight2.T + self._hidden @ weight2.T) + bias2
 
     def pull(self, u: Tensor) -> dict[str, Tensor]:
         last = multiply(self._second, u, flipped=True)
-        hidden = (last @ self._weight2) * self._slope
-        first = self._x.flipped(multiply(self._first, hidden, flipped=True))
+        hidden = (last @ self._weight2).mul_(self._slope)
+        first = self._first.flipped(hidden)
         return dict(zip(GCN_WEIGHTS, (hidden.sum(0), first.T, u.sum(0), last.T @ self._hidden), strict=True))
 
     def push_all(self, directions: Weights) -> Tensor:
         bias1, weight1, bias2, weight2 = (directions[name] for name in GCN_WEIGHTS)
-        hidden = multiply(self._first, self._x.times(weight1.flatten(0, 1).T)).view(-1, *bias1.shape)
+        hidden = self._first.times(weight1.flatten(0, 1).T).view(-1, *bias1.shape)
         hidden = hidden.add_(bias1).mul_(self._slope[:, None])
         sent = (self._hidden @ weight2.flatten(0, 1).T).view(-1, *bias2.shape) + hidden @ self._weight2.T
         return multiply(self._second, sent.flatten(1)).view(-1, *bias2.shape) + bias2
@@ -184,7 +206,7 @@ class _GCN:
     def pull_all(self, u: Tensor) -> dict[str, Tensor]:
         last = multiply(self._second, u.flatten(1), flipped=True)
         hidden = (last.view(-1, *u.shape[1:]) @ self._weight2).mul_(self._slope[:, None])
-        first = self._x.flipped(multiply(self._first, hidden.flatten(1), flipped=True))
+        first = self._first.flipped(hidden.flatten(1))
         second = (last.T @ self._hidden).view(*u.shape[1:], -1)
         found = hidden.sum(0), first.T.reshape(*hidden.shape[1:], -1), u.sum(0), second
         return dict(zip(GCN_WEIGHTS, found, strict=True))

@@ -37,7 +37,7 @@ class InBlocks(Objective):
 
     @property
     def keeps(self) -> bool:
-        """Whether there is one block, which is kept."""
+        """Whether blocks are kept, those of a rank without a budget."""
         return self._limit == math.inf
 
     def over_blocks(self, kind: str, work: Work[T], *, others: bool = False) -> Iterator[T]:

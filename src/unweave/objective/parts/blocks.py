@@ -8,12 +8,13 @@ K hops alone, so that
 over blocks b of training nodes, and every derivative is a sum over blocks that can be forgotten one after another.
 Halos overlap: a sweep costs more than a pass over the graph, and the meter says how much.
 
-The block size is found, not guessed: the first sweep of each kind counts the bytes that its blocks hold, starting
-from a single node, and a block that exceeds the budget is halved. Later sweeps repeat the blocks that were found.
+The block size is found, not guessed: the first sweep of each kind counts the bytes that its blocks hold, small ones to
+begin with, which tell how large a block may be; one that exceeds the budget all the same is halved. Later sweeps repeat
+the blocks that were found.
 
 Where several ranks do the job (:mod:`unweave._core.ranks`), each sweeps the blocks of its own nodes, and sums, losses
-and outputs are put together, the same on every rank: whoever asks does not know. Without a budget a rank has one block,
-which is made once.
+and outputs are put together, the same on every rank: whoever asks does not know. Without a budget a rank keeps its
+blocks, one or several that fit the caches, which are made once.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from unweave.objective.parts.block_point import BlockPoint, InBlocks, Work
 from unweave.objective.parts.fitting import Fitting
 from unweave.objective.parts.localising import find_locality_in_parts
 from unweave.objective.parts.locality import Locality
-from unweave.objective.parts.sharing import Shares, drawing, kept_halo, reduced
+from unweave.objective.parts.sharing import Kept, Shares, drawing, kept_halo, reduced
 from unweave.request import Request
 from unweave.tasks.task import Task
 
@@ -59,7 +60,7 @@ class Blocks(InBlocks):
         forward: How the module is called.
         meter: Where passes are counted, as shares of the graph.
         memory_mib: What a block may hold at a time, beside graph, index, outputs and vectors as long as θ; ``inf`` for
-            the one block of a rank, which is kept.
+            the blocks of a rank, which are kept.
         sizes: Block sizes that served another graph of this kind.
         like: How nodes were shared out on another graph of this kind.
 
@@ -111,8 +112,9 @@ class Blocks(InBlocks):
         known: Shares | None = None if like is None else like.shares
         how = (self.hears, locality.border, self.nodes, self._others, self.keeps, known)
         self.shares: Shares = Shares(view, *how)
-        self._made: dict[bool, tuple[Data, int]] = {}
-        self._parts: dict[bool, tuple[Objective, int]] = {}
+        self._pieces: dict[bool, dict[int, Kept]] = {}
+        self._made: dict[tuple[bool, int], tuple[Data, int]] = {}
+        self._parts: dict[tuple[bool, int], tuple[Objective, int]] = {}
         self._spent = 0.0
         self._begin()
 
@@ -176,7 +178,7 @@ class Blocks(InBlocks):
     def of(self, model: nn.Module) -> "Blocks":
         """The same objective for another module of the same architecture."""
         same = self._like(model, self.locality)
-        same.found, same._made = self.found, self._made
+        same.found, same._pieces, same._made = self.found, self._pieces, self._made
         return same
 
     def anew(self, model: nn.Module, data: Data) -> "Blocks":
@@ -247,7 +249,7 @@ class Blocks(InBlocks):
     def describe(self) -> dict[str, Any]:
         """What the receipt says of the blocks: how many, how large, or how many times the graph ranks hold of it."""
         with ranks.together("describing blocks"):
-            held = self._parts[False][1] / self.pass_nodes if False in self._parts else 0.0
+            held = sum(nodes for (others, _), (_, nodes) in self._parts.items() if not others) / self.pass_nodes
             own = torch.tensor([[self.peak, held, *map(len, self.found.values())]], dtype=torch.float64)
         found = ranks.rows(own, [1] * ranks.size())
         counts = dict(zip(self.found, found[:, 2:].sum(dim=0).int().tolist(), strict=True))
@@ -265,19 +267,35 @@ class Blocks(InBlocks):
         """
         nodes = self.shares.of(others=others).mine
         if self.keeps:
-            self.found[kind] = [nodes] * bool(nodes.numel())
+            self.found[kind] = self._cut(nodes, others)
         if kind in self.found:
             for block in self.found[kind]:
                 yield self._do(block, work, others)
             return
         blocks: list[Tensor] = []
-        fitting = Fitting(lambda block: self._do(block, work), self._limit, self._refuse)
+        fitting = Fitting(lambda block: self._do(block, work), self._extent, self._limit, self._refuse)
         size = self._sizes[kind] = self._sizes.get(kind) or fitting.largest(nodes)
         for block, result, peak in fitting.through(nodes, size):
             yield result
             self.peak = max(self.peak, peak)
             blocks.append(block)
         self.found[kind] = blocks
+
+    def _cut(self, nodes: Tensor, others: bool) -> list[Tensor]:
+        """The blocks of a rank that keeps them."""
+        if self.hears is None or not nodes.numel():
+            return [nodes] * bool(nodes.numel())
+        if others not in self._pieces:
+            whole = kept_halo(self.view, nodes, self.hears, self.locality.border)
+            self._pieces[others] = {int(piece.roots[0]): piece for piece in whole.pieces(self.view)}
+        return [piece.roots for piece in self._pieces[others].values()]
+
+    def _extent(self, block: Tensor) -> tuple[int, ...]:
+        """How many nodes lie within 0, 1, … steps of a block, and how many edges those have."""
+        if self.hears is None:
+            return (block.numel(),)
+        found = halo(self.view, block, self.hears, self.locality.border)
+        return *found.rings, found.edges.numel() + found.rim.numel()
 
     def _do(self, block: Tensor, work: Work[T], others: bool = False) -> T:
         part, nodes = self._part(block, others)
@@ -292,19 +310,17 @@ class Blocks(InBlocks):
                 self._spent += spent * block.numel() / self.shares.of().nodes.numel()
 
     def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
-        """The objective of a block on its halo, and the nodes of that; the one block of a rank is kept."""
-        kept, here = self.keeps, self.locality
-        if kept and others in self._parts:
-            return self._parts[others]
-        made = self._made.get(others)
+        """The objective of a block on its halo, and the nodes of that; the blocks of a rank are kept."""
+        key, here = (others, int(block[0])), self.locality
+        if key in self._parts:
+            return self._parts[key]
+        made = self._made.get(key)
         if made is None:
-            how = (self.view, block, here.reach, here.border)
-            found = kept_halo(*how) if kept else None
-            around = halo(*how) if found is None else found.halo
-            made = (around if found is None else found).data(self.view), around.nodes.numel()
+            around = self._pieces[others][key[1]] if self.keeps else halo(self.view, block, here.reach, here.border)
+            made = around.data(self.view), around.nodes.numel()
         part = Objective(self.model, made[0], self.loss, self.decay, self.forward, Meter(self.meter.device)), made[1]
-        if kept:
-            self._made[others], self._parts[others] = made, part
+        if self.keeps:
+            self._made[key], self._parts[key] = made, part
         return part
 
     def _refuse(self, block: Tensor, peak: int) -> None:

@@ -144,8 +144,9 @@ class Rows(Blocks):
 
     def _part(self, block: Tensor, others: bool) -> tuple[Objective, int]:
         """Some nodes, those that are trained on and others apart, as a graph without edges."""
-        if self.keeps and others in self._parts:
-            return self._parts[others]
+        key = others, int(block[0])
+        if key in self._parts:
+            return self._parts[key]
         trained = self.view.in_training(block)
         if self._kept is not None and bool(trained[0]):
             first = int(torch.searchsorted(self._mine, block[0]))
@@ -155,7 +156,7 @@ class Rows(Blocks):
         data = Data(x=rows, y=self.view.base.y[block], train_mask=trained)
         made = Objective(self.model, data, self.loss, self.decay, by_rows, Meter(self.meter.device)), block.numel()
         if self.keeps:
-            self._parts[others] = made
+            self._parts[key] = made
         return made
 
 

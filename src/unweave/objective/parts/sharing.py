@@ -6,6 +6,7 @@ each other how large it was, and the cuts move until the largest is hardly large
 ids; where those tell nothing, an order along the edges (:mod:`unweave.objective.parts.ordering`), if halos are less so.
 """
 
+import math
 import zlib
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -23,7 +24,7 @@ from torch_geometric.data import Data
 from unweave._core import ranks
 from unweave._core.memo import Stamp, stamp
 from unweave.errors import ModelError
-from unweave.graph.neighbourhood import Border, Halo, halo
+from unweave.graph.neighbourhood import Border, halo
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach
 from unweave.objective.parts.ordering import places
@@ -41,6 +42,13 @@ EVEN = 1.05
 
 LARGE = 1.5
 """The largest work beside a share of the graph, from which on another order of the nodes is tried."""
+
+
+PIECE = 2**24
+"""Bytes of the features of a piece of a block: half of what glibc, from where on it maps memory, would clear anew."""
+
+OVERLAP = 1.1
+"""What the halos of the pieces may hold beside that of the block they are cut from."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class Shares:
         border: How the rim of a halo comes to its degrees.
         nodes: The training nodes.
         others: All others.
-        keeps: Whether every rank has one block, which is kept.
+        keeps: Whether every rank keeps its blocks.
         known: Those of another graph of this kind, which is cut in the same places.
 
     Attributes:
@@ -203,9 +211,8 @@ def _cut(view: GraphView, nodes: Tensor, reach: Reach, border: Border, place: Te
     weight = 1.0 + side.start.diff()[nodes].double()
     share = best = Share(nodes, _starts(known, weight, count), place)
     for _ in range(rounds):
-        made = kept_halo(view, share.mine, reach, border).halo
         work = torch.zeros(count, dtype=torch.float64, device=nodes.device)
-        work[ranks.rank()] = made.nodes.numel() + made.edges.numel()
+        work[ranks.rank()] = kept_halo(view, share.mine, reach, border).work
         with ranks.together("sharing out"):
             pass
         work = ranks.total(work)
@@ -220,15 +227,50 @@ def _cut(view: GraphView, nodes: Tensor, reach: Reach, border: Border, place: Te
 
 
 class Kept:
-    """The block of a rank on the graph that a view is of: it serves all that is left of that graph.
+    """A block of a rank on the graph that a view is of: it serves all that is left of that graph.
 
     Args:
-        found: Its halo; the attribute too.
+        view: That graph.
+        roots: The nodes that it is for; the attribute too.
+        reach: The message-passing steps of the model.
+        border: How the rim of a halo comes to its degrees.
+
+    Attributes:
+        halo: Its nodes and edges.
     """
 
-    def __init__(self, found: Halo) -> None:
-        self.halo = found
+    def __init__(self, view: GraphView, roots: Tensor, reach: Reach, border: Border) -> None:
+        self.roots, self._how = roots, (reach, border)
+        self.halo = halo(view, roots, reach, border)
         self._made: tuple[ref[Tensor], Stamp | None, Data] | None = None
+        self._pieces: tuple[Kept, ...] = ()
+
+    def pieces(self, view: GraphView) -> "tuple[Kept, ...]":
+        """Smaller blocks for the same nodes, on a CPU, where their halos together are hardly larger than this one.
+
+        What evaluating a large block holds is read from and written to memory, which all ranks share, and which the
+        system clears for each tensor anew; that of a small one stays in the caches, and its memory is used again.
+        """
+        if not self._pieces:
+            x, whole = view.base.x, _whole(view)
+            count = math.ceil(self.roots.numel() * x[:1].nbytes / PIECE) if x.device.type == "cpu" else 1
+            some = [part for part in self.roots.tensor_split(max(1, count)) if part.numel()]
+            middle = Kept(whole, some[len(some) // 2], *self._how) if len(some) > 1 else self
+            if len(some) > 1 and middle.work * len(some) <= OVERLAP * self.work:
+                self._pieces = tuple(middle if part is middle.roots else Kept(whole, part, *self._how) for part in some)
+            else:
+                self._pieces = (self,)
+        return self._pieces
+
+    @property
+    def nodes(self) -> Tensor:
+        """Ids of its nodes."""
+        return self.halo.nodes
+
+    @property
+    def work(self) -> int:
+        """How many nodes and edges it has."""
+        return self.nodes.numel() + self.halo.edges.numel()
 
     def data(self, view: GraphView) -> Data:
         """The block as it is in a view, of the same tensors where nothing of them changed."""
@@ -254,7 +296,7 @@ def kept_halo(view: GraphView, roots: Tensor, reach: Reach, border: Border) -> K
     if key not in known:
         while len(known) >= HALOS:
             del known[next(iter(known))]  # the oldest
-        known[key] = Kept(halo(_whole(view), roots, reach, border))
+        known[key] = Kept(_whole(view), roots, reach, border)
     return known[key]
 
 
