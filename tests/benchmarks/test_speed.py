@@ -62,6 +62,7 @@ def test_cells_are_written_as_they_are_done_and_not_done_twice(
     assert "FAILED" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_rows_are_measured_on_a_small_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed_large, "EPOCHS", 10)
     monkeypatch.setattr(speed_large, "REPEATS", 1)

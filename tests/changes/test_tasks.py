@@ -304,6 +304,7 @@ def test_what_was_deleted_does_not_come_back() -> None:
     assert min(map(len, candidates(new))) < max(map(len, candidates(new)))
 
 
+@pytest.mark.slow
 def test_graphs_and_relations_are_followed_almost_as_if_retrained() -> None:
     graphs = rings_and_stars(64)
     data = Graphs.of(graphs[:60])

@@ -345,6 +345,7 @@ def test_a_walk_that_goes_astray_is_an_error_and_changes_nothing() -> None:
     assert torch.equal(flatten(run.model), before)
 
 
+@pytest.mark.slow
 def test_the_ladder_walks() -> None:
     run = trained().calibrate(9)
     assert run.calibration is not None

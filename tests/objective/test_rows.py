@@ -184,7 +184,7 @@ def parameters(run: uw.Run) -> Tensor:
     return flatten(run.model).detach()
 
 
-@pytest.mark.parametrize("name", ["sgc", "sign", "gcn"])
+@pytest.mark.parametrize("name", ["sgc", "sign", pytest.param("gcn", marks=pytest.mark.slow)])
 def test_a_run_on_a_folder_does_what_one_in_memory_does(tmp_path: Path, name: str) -> None:
     """Train, forget, save, open, defer, verify, prepare, a stream, retrain: nothing of the graph is copied."""
     data, some = graph(weighted=True), {"memory_mib": 64.0}

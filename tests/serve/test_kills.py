@@ -33,7 +33,7 @@ from unweave.serve.worker import Worker
 from unweave.testing import small_graph
 
 NODES, LEASE = 3000, 1.0
-FEW, MANY = 50, 1000
+FEW, MANY = 20, 1000
 """Kills in the suite, and where there is time."""
 
 

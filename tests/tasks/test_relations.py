@@ -125,6 +125,7 @@ def test_derivatives_match_a_dense_reference() -> None:
         torch.testing.assert_close(GaussNewton(point)(v), dense @ v)
 
 
+@pytest.mark.slow
 def test_a_wide_model_forgets_almost_as_if_retrained(tmp_path: Path) -> None:
     data = literature()
     model, graph = heterogeneous(data, hidden=64), Relations.of(data)

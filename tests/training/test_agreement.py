@@ -79,6 +79,7 @@ def test_it_stands_in_the_run_and_in_every_receipt(one: uw.Run, data: Data, tmp_
         assert "where every training leads" in receipt.verdict
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("examined")
 def test_a_polish_asks_too_where_weights_can_be_drawn_anew(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unweave.training.polish.FIRST_PHASE", 10)

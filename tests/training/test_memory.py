@@ -126,6 +126,7 @@ def test_deferred_requests_are_verified_in_blocks(data: Data) -> None:
     assert [receipt.kind for receipt in again.receipts] == ["request", "verification", "request"]
 
 
+@pytest.mark.slow
 def test_a_calibration_in_blocks_measures_the_same(data: Data) -> None:
     run = trained(data, None, checkpoints=(0.25,))
     whole, parts = (run.calibrate(1, memory_mib=memory).calibration for memory in (None, LITTLE))
