@@ -1,17 +1,19 @@
 """Where a model that can forget is worse than an ordinary one of its kind: which of its parts costs how much F1?
 
-    python benchmarks/wide_f1.py --device cuda --data wordnet --model sage
+    python benchmarks/wide_f1.py --device cuda --data wordnet --model sage,gin,gat
+    python benchmarks/wide_f1.py --nodes 8000 --model sage
 
 An ordinary model as wide is trained until validation says enough, as it is and with one part at a time of those that a
 model that can forget has: the smooth activation, features of length 1, no dropout; then with all of them. Beside these
 stand models that are trained to a minimum, with one weight decay after another. A line of ``cells.jsonl`` is one
-training, written as soon as it is done; what is there already is not measured again.
+training, written as soon as it is done; what is there already is not measured again. ``--nodes`` takes a part of the
+graph (:func:`overfitted.part`).
 """
 
 import time
 from typing import Any
 
-from generated import hard
+from overfitted import part
 from pages.wide_f1 import PAGE
 from shared import append, arguments, lines, made
 
@@ -33,20 +35,28 @@ GRADIENTS = 300
 
 def main() -> None:
     """Train what is asked for and not there."""
-    parser = arguments(__doc__, "wide_f1", data="wordnet", model=("sage", "gin", "gat"), device="cpu", minutes=600.0)
+    parser = arguments(
+        __doc__, "wide_f1", data="wordnet", model=("sage", "gin", "gat"), nodes=0, device="cpu", minutes=600.0
+    )
     asked = parser.parse_args()
     path, until = asked.out / "cells.jsonl", time.time() + 60 * asked.minutes
-    graph = (hard(10_000) if asked.data == "hard-10k" else uw.load(asked.data, seed=0)).to(asked.device)
-    nodes = int(graph.train_mask.sum())
+    graph = part(asked.data, asked.nodes).to(asked.device)
+    training = int(graph.train_mask.sum())
     trainings: list[tuple[dict[str, Any], float | None]] = [(options, None) for options in PARTS]
     trainings += [({}, decay) for decay in DECAYS] + [({"activation": "relu"}, decay) for decay in DECAYS[:2]]
     for options, decay in trainings:
         for model in asked.model:
-            cell = {"data": asked.data, "model": model, "options": options, "decay": decay}
+            cell = {
+                "data": asked.data,
+                "nodes": int(graph.num_nodes),
+                "model": model,
+                "options": options,
+                "decay": decay,
+            }
             if time.time() > until or any(cell.items() <= known.items() for known in lines(path)):
                 continue
-            of: dict[str, Any] = {"hidden": width(nodes) // (8 if model == "gat" else 1)}
-            of = {"forgettable": True, "nodes": nodes} if decay is not None else of
+            of: dict[str, Any] = {"hidden": width(training) // (8 if model == "gat" else 1)}
+            of = {"forgettable": True, "nodes": training} if decay is not None else of
             module = build(model, graph.num_features, graph.num_classes, **of, **options).to(asked.device)
             how: dict[str, Any] = {"forgettable": True, "weight_decay": decay, "examine": False}
             with tuned(polish={"evaluations": GRADIENTS}):

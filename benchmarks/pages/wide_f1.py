@@ -22,7 +22,7 @@ def blocks(found: list[Document]) -> Blocks:
     yield columns(
         found,
         {
-            "": lambda r: f"{r['model']} {r['data']}",
+            "": lambda r: f"{r['model']} {r['data']}, {r['nodes']:,} nodes",
             "trained": lambda r: "as usual" if r["decay"] is None else f"to a minimum, decay {r['decay']:g}",
             "otherwise": lambda r: ", ".join(f"{key} {value}" for key, value in r["options"].items()) or "–",
             "train F1": lambda r: f"{r['train_f1']:.3f}",
