@@ -34,6 +34,7 @@ from pages import (
     tasks_graphs,
     wide,
     wide_audit,
+    wide_f1,
     wide_memory,
     wide_stream,
 )
@@ -64,6 +65,7 @@ PAGES = {
     "tasks_graphs": tasks_graphs.PAGE,
     "wide": wide.PAGE,
     "wide_audit": wide_audit.PAGE,
+    "wide_f1": wide_f1.PAGE,
     "wide_memory": wide_memory.PAGE,
     "wide_stream": wide_stream.PAGE,
 }

@@ -18,7 +18,8 @@ def read(out: Path) -> dict[str, list[Document]]:
 
 
 def _name(row: Document) -> str:
-    return f"{row['model']} {row['data']}, decay {row['decay']:g}, {row['request']}"
+    units = f", {row['hidden']} units" if row["hidden"] else ""
+    return f"{row['model']} {row['data']}{units}, decay {row['decay']:g}, {row['request']}"
 
 
 def _after(gradients: int, row: Document) -> str | None:
@@ -61,14 +62,13 @@ def blocks(found: dict[str, list[Document]]) -> Blocks:
         },
     )
     yield "*Closed* by a restart that goes on, after so many gradients:"
-    yield columns(
-        [row for row in found["requests"] if row["how"] != "gif"],
-        {"": lambda r: f"{_name(r)}: {r['how']}"} | {str(count): partial(_after, count) for count in LOOKED},
-    )
+    on = [row for row in found["requests"] if row["how"] != "gif"]
+    named = {"": lambda r: f"{_name(r)}, polished for {r['round'] * r['gradients']}: {r['how']}"}
+    yield columns(on, named | {str(count): partial(_after, count) for count in LOOKED})
     where = places(found["rounds"], "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield (
         "Measured by `python benchmarks/minima.py --device cuda --data DATA --model MODEL --decay DECAY "
-        f"--gradients 300 --rounds 8 --minutes 3.3`, beside other work, on {where}."
+        f"--gradients 300 --rounds 8 --minutes 3.3` and with `--rounds 3`, beside other work, on {where}."
     )
 
 

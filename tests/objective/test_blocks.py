@@ -133,7 +133,7 @@ def test_the_budget_is_kept_where_the_whole_graph_exceeds_it(kind: type[nn.Modul
 
 
 @pytest.mark.parametrize(("memory", "most"), [(24.0, 1), (15.0, 8)])
-def test_finding_the_size_of_blocks_costs_less_than_an_evaluation(memory: float, most: int) -> None:
+def test_finding_the_size_of_blocks_costs_less_than_two_evaluations(memory: float, most: int) -> None:
     """Of a graph where a few hundred nodes hear of all: a block of twice as many takes hardly more."""
     data, model = generated(4000, train=0.8), two_layers(SAGEConv)
     data.edge_index = torch.randint(4000, (2, 40_000), generator=torch.Generator().manual_seed(0))
@@ -143,7 +143,7 @@ def test_finding_the_size_of_blocks_costs_less_than_an_evaluation(memory: float,
         before = blocks.meter.passes
         blocks.evaluate(theta)
         passes.append(blocks.meter.passes - before)
-    assert passes[0] < 1.5 * passes[1]
+    assert passes[0] - passes[1] < 4, "an evaluation of the graph is two passes"
     assert (len(blocks.found["gradient"]) == 1) == (most == 1)
     assert len(blocks.found["gradient"]) <= most
     assert blocks.peak <= memory * MIB

@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 TRIED = 0.25, 0.5
 """The share of the budget, and that of the graph, up to which small blocks are tried. Each is four times the one
-before, so that together they cost two thirds of an evaluation at most, once. Those up to a third of a graph foretold
-what all of it held within 20 %, those up to three quarters within 3 % (GCN and GraphSAGE, with and without
-neighbourhoods and hubs)."""
+before, so that together they cost two thirds of an evaluation at most, once."""
+
+MORE = 1.5
+"""How many times as many nodes must fit, by a block of the size that was found, for that size to be found anew."""
 
 FULL = 0.9
 """The share of the budget that a block is foretold to take at most: one that takes more than all is done again."""
@@ -62,7 +63,8 @@ class Fitting(Generic[T]):
 
         Every tensor has so many bytes for each node within some steps of the block, or for each edge. So what a block
         holds is a sum of these counts, with weights of at least zero that small blocks tell. The counts of a large one
-        cost little beside the work on it.
+        cost little beside the work on it. Small blocks are trees, of as many edges as nodes, so that they may not tell
+        which of them it was; a block of the size that is found does, and where many more would fit, more are taken.
         """
         tried: list[list[float]] = []
         everything, size = self._counts(nodes), 1
@@ -76,16 +78,27 @@ class Fitting(Generic[T]):
             except OverBudget:
                 break
             size *= 4
-        if not tried:
-            return 1
-        blocks, counts = 1, everything
+        size = self._foreseen(nodes, tried) if tried else 1
+        while 1 < size < nodes.numel():
+            try:
+                tried.append([*self._counts(nodes[:size]), self._count(nodes[:size])[1]])
+            except OverBudget:
+                return max(1, size // 2)
+            larger = self._foreseen(nodes, tried)
+            if larger < MORE * size:
+                break
+            size = larger
+        return size
+
+    def _foreseen(self, nodes: Tensor, tried: list[list[float]]) -> int:
+        """How many nodes to a block will fit, by blocks that were tried."""
+        blocks = 1
         while (size := ceil(nodes.numel() / blocks)) > 1:
-            expected = self._foretold(tried, counts) / (FULL * self.limit)
+            expected = self._foretold(tried, self._counts(nodes[:size])) / (FULL * self.limit)
             if expected <= 1:
-                return size
+                break
             blocks = max(ceil(1.25 * blocks), ceil(blocks * min(expected, 2.0)))
-            counts = self._counts(nodes[: ceil(nodes.numel() / blocks)])
-        return 1
+        return max(1, size)
 
     def _counts(self, block: Tensor) -> list[float]:
         """One, for what does not grow, and the extent of a block; without end where that alone is too much."""
