@@ -141,7 +141,7 @@ def minimise(
             pairs.add(s, y)
         x, value, gradient, norm = candidate, height, new, size
         taken += 1
-    if taken and not may_go_on() and norm > tolerance and value < first:
+    if settled and taken and not may_go_on() and norm > tolerance and value < first:
         promised = float(gradient @ pairs.times(gradient)) / 2 / (first - value)
     return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest, promised)
 
