@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
+from unweave.certificate.bound import most_passes
 from unweave.curvature.birth import PASSES, Born, born
 from unweave.curvature.local import LocalProblem
 from unweave.curvature.preparation import bend
@@ -198,7 +199,11 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
-                most += 0 if problem.remaining.task is None else PASSES + 2
+                task = problem.remaining.task
+                if task is not None:
+                    most += PASSES + 2
+                if task is not None and task.flat and self.steps == "auto" and ready.whole:
+                    most = min(most, max(int(TUNING.step.most * ready.whole), 2 * first + PASSES + 2))
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
             # On such a model, where that leads nowhere, the curvature is computed for the request.
             anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
@@ -255,21 +260,16 @@ class GIF(InfluenceStep):
         """Gradients that a restart may still take for all passes to be a share of those of training, where known."""
         if self.prepared is None or not self.prepared.whole:
             return None
-        left = share * self.prepared.whole - problem.meter.passes - passes_for_rows(problem)
-        return max(TUNING.step.least, int(left // 2))
+        after = passes_for_rows(problem) + most_passes(problem.remaining)  # once the restart has ended
+        return max(TUNING.step.least, int((share * self.prepared.whole - problem.meter.passes - after) // 2))
 
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
-        """Say so where a restart ended because it was no longer cheap, not because nothing was left."""
+        """After what a restart ended because it was no longer cheap, where something was left to gain."""
         if found.promised is None or found.promised <= TUNING.step.settled:
             return None
         whole = 0.0 if self.prepared is None else self.prepared.whole
-        spent = (
-            f"{problem.meter.passes / whole:.1%} of the passes of training"
-            if whole
-            else f"{found.evaluations} gradients"
-        )
-        gained = f"one more gradient promised {found.promised:.2%} of all that was gained"
-        return f"it ended after {spent}, where {gained}; more steps come nearer"
+        share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
+        return f"after {share or f'{found.evaluations} gradients'}"
 
     def _grown(self, problem: Problem, local: LocalProblem, start: Tensor) -> Born | None:
         """Dimensions of an embedding that the request gave a use for; no gradient would tell of them."""
@@ -375,10 +375,14 @@ class GIF(InfluenceStep):
             f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found (see "
             "details); ask for more steps, or use method='retrain'"
         )
+        stopped = (
+            f"it ended {early}, where one more gradient promised {found.promised or 0:.2%} of all that was gained; more "
+            "steps come nearer"
+        )
         return Outcome(
             theta,
             details=details,
-            warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (early,)),
+            warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (stopped,)),
             checked=True,
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
