@@ -89,12 +89,12 @@ def measure(cell: Cell) -> Document | None:
     }
     if not wide:
         run = run.prepare()
+    if cell.device != "cpu":
+        document["trained"]["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     answers = {name: _answer(run, drawn(name, graph, cell.seed)) for name in cell.requests}
     recipe = run.recipe
     del run  # its prepared state takes as much memory as a retraining
     document["requests"] = {name: _compare(graph, recipe, a, cell.others) for name, a in answers.items()}
-    if cell.device != "cpu":
-        document["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return document | made(cell.device)
 
 
@@ -183,6 +183,7 @@ def _answer(run: uw.Run, request: uw.Request) -> Answer:
     for name, after in (("gif", done), ("finetune", tuned)):
         models[name], passes[name] = after.model, after.receipts[-1].passes
     told = {"gradients": receipt.details.get("evaluations"), "grade": receipt.grade, "removed": receipt.removed}
+    told["peak_mib"] = receipt.peak_mib
     told |= {key: receipt.details[key] for key in ("recorded", "born", "ended") if key in receipt.details}
     return Answer(request, left, models, passes, told)
 

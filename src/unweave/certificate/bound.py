@@ -55,8 +55,8 @@ LINES = (0.5, -1.0)
 """Where on the line through two points the outputs are looked at: between them and beyond."""
 
 CURVED = (GCN, GAT, GIN, LightGCN, Linker, Shards)
-"""Models that need no trial: their layers, or two embeddings, multiply each other, or attention divides, or they average
-probabilities."""
+"""Models that need no trial: their layers multiply each other, or two embeddings do, or attention divides, or they
+average probabilities."""
 
 DERIVED = ("training", *DERIVED_OF_CODE)
 """Of a module, what follows from its class (what PyG notes of its signatures) or does not count in eval mode."""

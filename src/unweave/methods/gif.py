@@ -376,8 +376,8 @@ class GIF(InfluenceStep):
             "details); ask for more steps, or use method='retrain'"
         )
         stopped = (
-            f"it ended {early}, where one more gradient promised {found.promised or 0:.2%} of all that was gained; more "
-            "steps come nearer"
+            f"it ended {early}, where one more gradient promised {found.promised or 0:.2%} of all that was gained; "
+            "more steps come nearer"
         )
         return Outcome(
             theta,
