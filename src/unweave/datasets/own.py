@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
 from unweave.datasets.folder import load_folder
 from unweave.errors import DataError
@@ -61,6 +61,8 @@ def read_graph(path: str | Path) -> Data:
         if not all(isinstance(key, str) for key in found):
             raise DataError(f"{path} holds a dict whose keys are not names; a graph is a dict of tensors by name")
         found = _made(found, path)
+    if isinstance(found, HeteroData):
+        raise DataError(f"{path} holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)")
     if not isinstance(found, Data):
         raise DataError(f"{path} holds a {type(found).__name__}, not a torch_geometric.data.Data or a dict of tensors")
     missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]
@@ -129,7 +131,6 @@ def _plain(value: object) -> bool:
 
 
 def _weights_only(path: Path) -> object:
-    with torch.serialization.safe_globals(
-        [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage, *TASKS.values()]
-    ):
+    storages = [BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
+    with torch.serialization.safe_globals([Data, HeteroData, DataEdgeAttr, DataTensorAttr, *storages, *TASKS.values()]):
         return torch.load(path, map_location="cpu", weights_only=True)
