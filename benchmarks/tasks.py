@@ -95,6 +95,8 @@ def measure(cell: Cell) -> Document | None:
     recipe = run.recipe
     del run  # its prepared state takes as much memory as a retraining
     document["requests"] = {name: _compare(graph, recipe, a, cell.others) for name, a in answers.items()}
+    if cell.device != "cpu":
+        document["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return document | made(cell.device)
 
 
