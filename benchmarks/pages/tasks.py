@@ -48,9 +48,8 @@ def _reached(row: dict[str, Any]) -> float | None:
 
 
 def _largest(cell: Document) -> float | None:
-    return (
-        max((r["rows"].get("gif", {}).get("peak_mib") or 0.0 for r in cell["requests"].values()), default=0.0) or None
-    )
+    found: list[float] = [r["rows"].get("gif", {}).get("peak_mib", 0.0) for r in cell["requests"].values()]
+    return max(found) or None
 
 
 def _gib(mib: float | None) -> str | None:
@@ -119,8 +118,8 @@ def blocks(found: list[Document]) -> Blocks:
             f"- Short of {NEAR}: {'; '.join(_name(r) for r in below if r not in unseen) or 'none'}.",
             f"- So small that retrainings from other seeds do not close {NEAR} of it, and what they close: "
             f"{told or 'none'}.",
-            f"- Dearer than {CHEAP:.0%} of retraining: {'; '.join(dear) or 'none'}. A request on pairs takes at most 5 % "
-            "of the passes of training; a retraining without the data may take fewer than training did.",
+            f"- Dearer than {CHEAP:.0%} of retraining: {'; '.join(dear) or 'none'}. A request on pairs takes at most "
+            "5 % of the passes of training; a retraining without the data may take fewer than training did.",
         ]
     memory = [c for c in found if "peak_mib" in c]
     if memory:
