@@ -43,8 +43,9 @@ def _left(row: dict[str, Any]) -> float:
 
 def _reached(row: dict[str, Any]) -> float | None:
     """What the farthest of the retrainings from other seeds closes of the gap."""
-    found = [1 - abs(value) / row["gap"] for value in row.get("floors", ())]
-    return min(found, default=row["rows"].get("another seed", {}).get("gap_closed"))
+    found: list[float] = [1 - abs(value) / row["gap"] for value in row.get("floors") or ()]
+    other: float | None = row["rows"].get("another seed", {}).get("gap_closed")
+    return min(found, default=other)
 
 
 def _largest(cell: Document) -> float | None:
