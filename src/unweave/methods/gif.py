@@ -203,7 +203,8 @@ class GIF(InfluenceStep):
                 if task is not None:
                     most += PASSES + 2
                 if task is not None and task.flat and self.steps == "auto" and ready.whole:
-                    most = min(most, max(int(TUNING.step.most * ready.whole), 2 * first + PASSES + 2))
+                    bound = int(TUNING.step.most * ready.whole - problem.meter.passes) - 2  # of the look at the end
+                    most = min(most, max(bound, 2 * first + PASSES + 2))
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
             # On such a model, where that leads nowhere, the curvature is computed for the request.
             anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
