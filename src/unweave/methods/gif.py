@@ -248,7 +248,9 @@ class GIF(InfluenceStep):
         now, rest = self._at_rest(problem)
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         most, task = TUNING.step.small_steps if small else TUNING.step.steps, problem.remaining.task
-        bound = self._within(problem, TUNING.step.most) if task is not None and task.flat else None
+        if task is None or not task.flat:
+            return most
+        bound = self._within(problem, TUNING.step.most, TUNING.step.least + 1)
         return most if bound is None else min(most, bound)
 
     @property
@@ -257,12 +259,12 @@ class GIF(InfluenceStep):
         agreement = None if self.prepared is None else self.prepared.agreement
         return TUNING.step.pays if agreement is None else max(TUNING.step.pays, TUNING.step.unseen * (1 - agreement))
 
-    def _within(self, problem: Problem, share: float) -> int | None:
+    def _within(self, problem: Problem, share: float, least: int) -> int | None:
         """Gradients that a restart may still take for all passes to be a share of those of training, where known."""
         if self.prepared is None or not self.prepared.whole:
             return None
         after = passes_for_rows(problem) + most_passes(problem.remaining)  # once the restart has ended
-        return max(TUNING.step.least, int((share * self.prepared.whole - problem.meter.passes - after) // 2))
+        return max(least, int((share * self.prepared.whole - problem.meter.passes - after) // 2))
 
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
         """After what a restart ended because it was no longer cheap, where something was left to gain."""
@@ -341,7 +343,8 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        cheap = self._within(problem, TUNING.step.cheap) if self.steps == "auto" and damping is None else None
+        counted = self.steps == "auto" and damping is None
+        cheap = self._within(problem, TUNING.step.cheap, TUNING.step.least) if counted else None
         theta, found = minimise(
             evaluate,
             begin,

@@ -50,7 +50,10 @@ class Step:
     most: float = 0.05
     """The same share beyond which it does not go at all where examples are pairs (``Task.flat``): all passes of a
     request are counted, those of checks and of recording too. Who wants to come nearer asks for ``steps``. For all
-    models it would be too little: a GIN on the embedded graph, trained for 40 epochs, closed 0.75 instead of 0.8."""
+    models it would be too little: a GIN on the embedded graph, trained for 40 epochs, closed 0.75 instead of 0.8. One
+    gradient beyond ``least`` is always within it: 5 % of the pairs of ``demo:links`` (342 passes of training, one
+    dimension born) closed 0.918 with six at 4.3 % of a retraining, 0.958 with seven at 4.8 %, 0.984 with eight at
+    5.3 %."""
 
     least: int = 6
     """Gradients that are taken however short training was. Four per cent of one of 350 passes (``demo:links``) leave
