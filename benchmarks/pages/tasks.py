@@ -112,15 +112,20 @@ def blocks(found: list[Document]) -> Blocks:
         near = [r["rows"]["gif"]["gap_closed"] for r in rows if r["rows"]["gif"]["gap_closed"] is not None]
         below = [r for r in rows if (r["rows"]["gif"]["gap_closed"] or 0) < NEAR]
         unseen = [r for r in below if (_reached(r) or 1) < NEAR]
-        dear = [f"{_name(r)} ({_share(r):.1%})" for r in rows if (_share(r) or 0) > CHEAP]
+        costly = [r for r in rows if (_share(r) or 0) > CHEAP]
+        dear, before = (
+            "; ".join(f"{_name(r)} ({_share(r):.1%})" for r in costly if ("peak_mib" in r["rows"]["gif"]) == bound)
+            for bound in (True, False)
+        )
         told = "; ".join(f"{_name(r)} ({_reached(r):+.2f})" for r in unseen)
         yield [
             f"- Forgettable: closed, median {median(near):+.4f}, least {min(near):+.4f}, over {len(near)} requests.",
             f"- Short of {NEAR}: {'; '.join(_name(r) for r in below if r not in unseen) or 'none'}.",
             f"- So small that retrainings from other seeds do not close {NEAR} of it, and what they close: "
             f"{told or 'none'}.",
-            f"- Dearer than {CHEAP:.0%} of retraining: {'; '.join(dear) or 'none'}. A request on pairs takes at most "
-            "5 % of the passes of training; a retraining without the data may take fewer than training did.",
+            f"- Dearer than {CHEAP:.0%} of retraining: {dear or 'none'}; before requests on pairs were bounded: "
+            f"{before or 'none'}. The bound is 5 % of the passes of training, or seven gradients; a retraining without "
+            "the data may take fewer passes than training did.",
         ]
     memory = [c for c in found if "peak_mib" in c]
     if memory:
