@@ -19,10 +19,11 @@ import torch
 from gnndelete import gnndelete
 from pages.tasks import PAGE
 from shared import Document, arguments, each, lines, made, write_lines
-from torch import Tensor, nn
+from torch import nn
 
 import unweave as uw
 from unweave.errors import UnweaveError
+from unweave.graph.removal import remove
 from unweave.models import build
 from unweave.objective.scores import closed, log_probabilities
 from unweave.tasks import Links, Recommendation
@@ -88,7 +89,14 @@ def measure(cell: Cell) -> Document | None:
     }
     if not wide:
         run = run.prepare()
-    document["requests"] = {name: _forget(run, drawn(name, graph, cell.seed), cell.others) for name in cell.requests}
+    if cell.device != "cpu":
+        document["trained"]["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
+    answers = {name: _answer(run, drawn(name, graph, cell.seed)) for name in cell.requests}
+    recipe = run.recipe
+    del run  # its prepared state takes as much memory as a retraining
+    document["requests"] = {name: _compare(graph, recipe, a, cell.others) for name, a in answers.items()}
+    if cell.device != "cpu":
+        document["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
     return document | made(cell.device)
 
 
@@ -103,23 +111,20 @@ def drawn(spec: str, graph: Links, seed: int) -> uw.Request:
     return uw.Request(nodes=ids.cpu()[order[: max(1, round(float(share) * ids.numel()))]].tolist())
 
 
-def distribution(model: nn.Module, graph: Links, request: uw.Request) -> Tensor:
-    """Log-probabilities of the task, of who remains."""
+def distance(one: nn.Module, other: nn.Module, graph: Links, request: uw.Request) -> float:
+    """Mean KL of the task's own distribution, over who remains; what has no probability in both counts nothing."""
     gone = torch.tensor(request.nodes, dtype=torch.long, device=graph.x.device)
-    if isinstance(graph, Recommendation):
-        users = graph.nodes_of("user")
-        return graph.log_probabilities(model)[~torch.isin(users, gone)]
-    kept = graph.train_mask | graph.val_mask | graph.test_mask
-    return log_probabilities(model, graph)[kept]
-
-
-def distance(target: Tensor, other: Tensor) -> float:
-    """Mean KL; what has no probability in both counts nothing."""
+    users = isinstance(graph, Recommendation)  # by items they are many numbers: some users at a time
+    there = ~torch.isin(graph.nodes_of("user"), gone) if users else graph.train_mask | graph.val_mask | graph.test_mask
+    kept = there.nonzero().flatten()
     total = 0.0
-    for some in zip(torch.split(target, 4096), torch.split(other, 4096), strict=True):
-        p, q = (part.double() for part in some)
+    for some in torch.split(kept, 4096 if users else kept.numel()):
+        p, q = (
+            (graph.log_probabilities(m, some) if users else log_probabilities(m, graph)[some]).double()
+            for m in (one, other)
+        )
         total += float(torch.where(torch.isfinite(p), p.exp() * (p - q), 0.0).sum())
-    return total / target.size(0)
+    return total / kept.numel()
 
 
 def membership(model: nn.Module, before: Links, after: Links, request: uw.Request) -> float | None:
@@ -146,48 +151,72 @@ def membership(model: nn.Module, before: Links, after: Links, request: uw.Reques
     return auc(own, other)
 
 
-def _forget(run: uw.Run, request: uw.Request, others: int) -> Document:
-    """What each method closes of the gap to a model retrained the same way, and how far other retrainings are."""
-    before: Any = run.data
-    retrained = run.forget(request, "retrain", allow_class_loss=True)
-    left: Any = retrained.data
-    target = distribution(retrained.model, left, request)
-    none = distance(target, distribution(run.model, left, request))
-    main = "test_recall@20" if isinstance(left, Recommendation) else "test_auc"
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request.
 
-    def row(model: nn.Module, passes: float) -> Document:
-        return {
-            "gap_closed": closed(distance(target, distribution(model, left, request)), none),
-            "passes": passes,
+    Attributes:
+        request: What was asked.
+        left: The graph that remains.
+        models: By the name of the method.
+        passes: That each took.
+        told: What the receipt of ``gif`` says.
+        refused: Why there is none.
+    """
+
+    request: uw.Request
+    left: Any
+    models: dict[str, nn.Module]
+    passes: dict[str, float]
+    told: Document
+    refused: str | None = None
+
+
+def _answer(run: uw.Run, request: uw.Request) -> Answer:
+    """What each method that does not retrain makes of a request."""
+    left: Any = remove(run.data, request).data
+    models = {"none": run.model, "gnndelete": gnndelete(run.model, run.data, left, request)}
+    passes: dict[str, float] = {}
+    try:
+        receipt = (done := run.forget(request, "gif", allow_class_loss=True)).receipts[-1]
+        tuned = run.forget(request, "finetune", epochs=max(1, receipt.passes // 2), allow_class_loss=True)
+    except UnweaveError as error:
+        return Answer(request, left, models, passes, {}, str(error))
+    for name, after in (("gif", done), ("finetune", tuned)):
+        models[name], passes[name] = after.model, after.receipts[-1].passes
+    told = {"gradients": receipt.details.get("evaluations"), "grade": receipt.grade, "removed": receipt.removed}
+    told["peak_mib"] = receipt.peak_mib
+    told |= {key: receipt.details[key] for key in ("recorded", "born", "ended") if key in receipt.details}
+    return Answer(request, left, models, passes, told)
+
+
+def _compare(before: Links, recipe: uw.Recipe, answer: Answer, others: int) -> Document:
+    """What each answer closes of the gap to a model retrained the same way, and how far other retrainings are."""
+    request, left, models, passes = answer.request, answer.left, dict(answer.models), dict(answer.passes)
+    floors = []
+    for number in range(1 + others):
+        again = replace(recipe, seed=recipe.seed + number)
+        how: dict[str, Any] = {"weight_decay": recipe.weight_decay, "recipe": again, "seed": again.seed}
+        retrained = uw.unlearn(models["none"], before, request, "retrain", allow_class_loss=True, **how)
+        if number:
+            floors.append(distance(models["retrain"], retrained.model, left, request))
+        if (name := "another seed" if number else "retrain") not in models:
+            models[name], passes[name] = retrained.model, retrained.receipt.passes
+    none = distance(models["retrain"], models["none"], left, request)
+    main = "test_recall@20" if isinstance(left, Recommendation) else "test_auc"
+    rows = {
+        name: {
+            "gap_closed": closed(distance(models["retrain"], model, left, request), none),
+            "passes": passes.get(name, 0),
             "score": left.scores(model).get(main),
             "membership": membership(model, before, left, request),
         }
-
-    found: Document = {"gap": none, "asked": request.describe(), "rows": {}}
-    found["rows"]["retrain"] = row(retrained.model, retrained.receipts[-1].passes)
-    found["rows"]["none"] = row(run.model, 0)
-    found["rows"]["gnndelete"] = row(gnndelete(run.model, before, left, request), 0)
-    try:
-        done = run.forget(request, "gif", allow_class_loss=True)
-        receipt = done.receipts[-1]
-        found["rows"]["gif"] = row(done.model, receipt.passes) | {
-            "gradients": receipt.details.get("evaluations"),
-            "grade": receipt.grade,
-            "removed": receipt.removed,
-        }
-        epochs = max(1, receipt.passes // 2)
-        tuned = run.forget(request, "finetune", epochs=epochs, allow_class_loss=True)
-        found["rows"]["finetune"] = row(tuned.model, tuned.receipts[-1].passes)
-    except UnweaveError as error:
-        found["refused"] = str(error)
-    found["floors"] = []
-    for number in range(others):
-        other = replace(run.recipe, seed=run.recipe.seed + 1 + number)
-        how: dict[str, Any] = {"weight_decay": run.recipe.weight_decay, "recipe": other, "seed": other.seed}
-        again = uw.unlearn(run.model, before, request, "retrain", allow_class_loss=True, **how)
-        found["rows"].setdefault("another seed", row(again.model, again.receipt.passes))
-        found["floors"].append(distance(target, distribution(again.model, left, request)))
-    return found
+        for name, model in models.items()
+    }
+    if answer.refused is None:
+        rows["gif"] |= answer.told
+    found: Document = {"gap": none, "asked": request.describe(), "floors": floors, "rows": rows}
+    return found if answer.refused is None else found | {"refused": answer.refused}
 
 
 def main() -> None:

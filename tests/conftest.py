@@ -19,7 +19,8 @@ from unweave.experiments.trial import Setting
 from unweave.training import agreement, fit
 
 torch.set_num_threads(1)
-fit.agreement_of = lambda *_, **__: None  # see the fixture examined
+fit.another = lambda objective, **_: objective  # see the fixture examined
+fit.agreement_of = lambda *_: None
 Setting.warm_up = lambda self: None  # type: ignore[method-assign] # see the fixture warmed_up
 object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usual=60))  # enough on small graphs
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
@@ -71,7 +72,8 @@ def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of forgettable models whether another seed agrees, as everybody does; elsewhere no test pays for that."""
-    monkeypatch.setattr("unweave.training.fit.agreement_of", agreement.agreement_of)
+    for name in ("another", "agreement_of"):
+        monkeypatch.setattr(fit, name, getattr(agreement, name))
 
 
 @pytest.fixture

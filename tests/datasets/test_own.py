@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch_geometric.data import HeteroData
 
 import unweave as uw
 from unweave.datasets.own import read_graph
@@ -27,6 +28,20 @@ def test_the_three_forms_of_a_graph(tmp_path: Path) -> None:
         found = read_graph(tmp_path / name)
         assert all(torch.equal(found[key], value) for key, value in tensors.items())
         assert found.num_nodes == data.num_nodes
+
+
+def test_a_file_says_which_task_its_graph_is_of(tmp_path: Path) -> None:
+    task = uw.tasks.Links.of(small_graph())
+    torch.save(task, tmp_path / "task.pt")
+    found = read_graph(tmp_path / "task.pt")
+    assert isinstance(found, uw.tasks.Links)
+    assert found.spec == task.spec
+    assert torch.equal(found.edge_index, task.edge_index)
+    torch.save(task.to_dict(), tmp_path / "dict.pt")
+    torch.save(HeteroData({"paper": {"x": torch.ones(2, 1)}}), tmp_path / "hetero.pt")
+    for name, says in (("dict.pt", "does not say which task"), ("hetero.pt", "Relations.of")):
+        with pytest.raises(uw.DataError, match=says):
+            read_graph(tmp_path / name)
 
 
 def test_nothing_in_a_file_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 import unweave as uw
 from tests.scripts import WARM_UP
+from tests.tasks.literature import heterogeneous, literature
 from unweave.cli.compare import show_comparison
 from unweave.experiments.compare import OTHER_SEED, Comparison, _averaged
 from unweave.experiments.plots import plot_comparison
@@ -118,6 +119,23 @@ def test_replay_finds_its_checkpoints_and_from_the_start_it_is_retraining() -> N
     assert rows[0]["gap_closed_mean"] < 1
     with pytest.raises(uw.MethodError, match="share must be"):
         uw.compare(graphs, small, "edges:0.1", methods=["replay(share=5)"], seeds=1)
+
+
+def relational() -> torch.nn.Module:
+    return heterogeneous(literature(40), 4)
+
+
+def with_a_loss() -> dict[str, Any]:
+    return {"model": relational(), "loss": "mse"}
+
+
+def test_a_file_and_a_model_of_ones_own(tmp_path: Path) -> None:
+    torch.save(uw.tasks.Relations.of(literature(40)), tmp_path / "papers.pt")
+    how: dict[str, Any] = {"seeds": 1, "epochs": 5, "methods": ("gif", "retrace"), "averaged": False}
+    found = uw.compare(str(tmp_path / "papers.pt"), f"{__name__}:relational", "edges:0.1", **how)
+    assert not any(row["failures"] for row in found.rows)
+    with pytest.raises(uw.ModelError, match="gives loss too"):
+        uw.compare(str(tmp_path / "papers.pt"), f"{__name__}:with_a_loss", "edges:0.1", **how)
 
 
 def test_bad_arguments() -> None:

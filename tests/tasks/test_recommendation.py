@@ -11,6 +11,7 @@ from torch_geometric.nn import LightGCN as PyGLightGCN
 
 import unweave as uw
 from tests.tasks.pairs import ITEMS, USERS, by_hand, interactions, objective, recommender
+from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.errors import DataError, ModelError, RequestError, UnweaveError
 from unweave.graph.removal import remove
@@ -41,8 +42,11 @@ def trained_on(task: Recommendation) -> Tensor:
     return torch.tensor(sorted(candidates(task)))
 
 
-def test_the_objective_is_what_it_says_and_so_are_its_derivatives() -> None:
+@pytest.mark.parametrize("dense", [16, 0], ids=["one matrix", "pairs alone"])
+def test_the_objective_is_what_it_says_and_so_are_its_derivatives(dense: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unweave.tasks.pairs.DENSE", dense)
     task, model = recommender(), table_model()
+    assert (task.layout.sparse is None) == (dense > 0)
     here, theta = objective(model, task), flatten(model)
 
     def written(flat: Tensor) -> Tensor:
@@ -224,10 +228,24 @@ def test_a_recommender_forgets_as_if_retrained() -> None:
         none, left = (distance(retrained.data.log_probabilities(m)) for m in (run.model, after.model))
         assert left < 0.05 * none
         assert abs(after.metrics["test_recall@20"] - retrained.metrics["test_recall@20"]) < 0.02
+    assert run.prepared is not None
+    with tuned(step={"settled": 1e-12, "dear": 1e-12, "pays": 0.0, "least": 1}):  # however much is promised
+        asked = [task.request(users=[5]), uw.draw("edges:0.05", task), task.request(interactions=[pairs[0].tolist()])]
+        spent = [run.forget(request).receipts[-1] for request in asked]
+    assert max(receipt.passes for receipt in spent) <= TUNING.step.most * run.prepared.whole
+    assert all("of the passes of training" in receipt.details["ended"] for receipt in spent)
     assert "3 rows" not in str(after.receipts[-1])
     text = str(run.forget(task.request(users=[5, 6, 7])).receipts[-1])
     assert "3 users" in text
     assert "3 rows of embedding tables set to zero" in text
+
+
+def test_who_feels_a_request_is_who_remains() -> None:
+    task, model = recommender(), table_model()
+    request = task.request(users=[2])
+    found = uw.explain(model, task, request, weight_decay=0.01, top=50)
+    assert found.changed
+    assert not {each.node for each in found.changed} & set(task.complete(request).nodes)
 
 
 def test_a_run_on_disk_opens_again(tmp_path: Any) -> None:

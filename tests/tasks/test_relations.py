@@ -299,6 +299,12 @@ def test_models_that_give_something_else_are_refused(model: nn.Module, says: str
         graph.call(model)
 
 
+def test_built_in_models_are_of_one_type() -> None:
+    graph = Relations.of(literature())
+    with pytest.raises(uw.ModelError, match="GCN takes nodes of one type"):
+        uw.train(uw.models.GCN(graph.num_features, 3), graph, epochs=1)
+
+
 def test_masks_are_not_drawn_over_all_types() -> None:
     with pytest.raises(uw.DataError, match="not all nodes of a Relations are examples"):
         uw.split(Relations.of(literature()))

@@ -16,7 +16,7 @@ from unweave.cli.app import app
 from unweave.objective.losses import as_loss, cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.scores import gap, log_probabilities
-from unweave.training.agreement import Agreement, agreement_of, in_words
+from unweave.training.agreement import Agreement, agreement_of, another, in_words
 from unweave.training.fit import _chosen_decays, _decays, _Job
 
 
@@ -45,6 +45,7 @@ ENOUGH = {"evaluations": 120}
 def one(data: Data) -> uw.Run:
     """A wide model that was examined."""
     with pytest.MonkeyPatch.context() as patch, tuned(polish=ENOUGH):
+        patch.setattr("unweave.training.fit.another", another)
         patch.setattr("unweave.training.fit.agreement_of", agreement_of)
         return uw.train(wide(data), data, weight_decay=3e-3, **HOW)
 

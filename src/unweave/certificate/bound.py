@@ -29,7 +29,7 @@ from unweave.certificate.gaussian import epsilon_of, ratio_of
 from unweave.curvature.solvers import random_like
 from unweave.errors import UnweaveError
 from unweave.graph.view import GraphView
-from unweave.models import GAT, GCN, GIN, Shards
+from unweave.models import GAT, GCN, GIN, LightGCN, Linker, Shards
 from unweave.objective.checks import rounding
 from unweave.objective.losses import with_slope
 from unweave.objective.objective import Forward, Objective, Point
@@ -54,8 +54,9 @@ __all__ = [
 LINES = (0.5, -1.0)
 """Where on the line through two points the outputs are looked at: between them and beyond."""
 
-CURVED = (GCN, GAT, GIN, Shards)
-"""Models that need no trial: their layers multiply each other, or attention divides, or they average probabilities."""
+CURVED = (GCN, GAT, GIN, LightGCN, Linker, Shards)
+"""Models that need no trial: their layers multiply each other, or two embeddings do, or attention divides, or they
+average probabilities."""
 
 DERIVED = ("training", *DERIVED_OF_CODE)
 """Of a module, what follows from its class (what PyG notes of its signatures) or does not count in eval mode."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from unweave.request import Request
 
 __all__ = [
+    "GRAPHS",
     "Certify",
     "Checkpoints",
     "DataName",
@@ -36,8 +37,9 @@ __all__ = [
     "request_reader",
 ]
 
-DataName = Annotated[str, typer.Option("--data", help=f"Data set: {', '.join(DATA)}.")]
-ModelName = Annotated[str, typer.Option("--model", help=f"Model: {', '.join(MODELS)}.")]
+GRAPHS = f"{', '.join(DATA)}; demo:links and others so for the links of a graph"
+DataName = Annotated[str, typer.Option("--data", help=f"{GRAPHS}; or your own, a .pt or .safetensors file.")]
+ModelName = Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")]
 Seed = Annotated[int, typer.Option(help="Decides the split, the initial weights and dropout.", min=0)]
 UntilEnough = Annotated[int | None, typer.Option(help="Epochs; by default until validation says enough.", min=1)]
 Epochs = Annotated[int, typer.Option(help="Full-batch epochs of Adam.", min=1)]

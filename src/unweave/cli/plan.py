@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from unweave.cli.names import MODELS
 from unweave.cli.options import Json
 from unweave.cli.output import print_json, reports_errors, say
 from unweave.errors import DataError
@@ -42,7 +43,9 @@ def plan(
 
     check_memory(memory_mib)
     if model not in KINDS:
-        raise DataError(f"unknown model {model!r}; there are forecasts for {', '.join(KINDS)}")
+        tasks = f"none for {model}: train it, and ask unweave forget RUN --dry-run what a request takes"
+        what = tasks if model in MODELS else f"unknown model {model!r}"
+        raise DataError(f"there are forecasts for {', '.join(KINDS)}; {what}")
     given = {"--nodes": nodes, "--edges": edges, "--features": features, "--classes": classes}
     if data is not None:
         if wrong := [name for name, value in given.items() if value is not None]:

@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from unweave.cli.names import DATA, MODELS
+from unweave.cli.names import MODELS
 from unweave.cli.options import (
+    GRAPHS,
     Certify,
     Checkpoints,
     Device,
@@ -43,7 +44,7 @@ LAYERS = {"sgc": "steps"}
 @reports_errors
 def train(
     data: Annotated[
-        str, typer.Option("--data", help=f"{', '.join(DATA)}; or your own: a .pt or .safetensors file, or a folder.")
+        str, typer.Option("--data", help=f"{GRAPHS}; or your own: a .pt or .safetensors file, or a folder.")
     ],
     model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
     out: Annotated[Path, typer.Option(help="Folder of the run.")],

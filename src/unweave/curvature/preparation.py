@@ -14,7 +14,7 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.damping import Damping, rehearsed_damping
 from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.products import products
-from unweave.curvature.solvers import krylov, low_rank, random_like
+from unweave.curvature.solvers import krylov, random_like
 from unweave.graph.view import GraphView
 from unweave.objective.checks import (
     check_data,
@@ -115,10 +115,12 @@ def prepare_objective(objective: Objective, theta: Tensor, *, rank: int | None =
     if objective.written_out:
         objective.record(theta)  # for the requests to come as well
     value, gradient = objective.evaluate(theta)
-    operator = products("gauss-newton", objective.at(theta))
+    operator, rank = products("gauss-newton", objective.at(theta)), rank or rank_for(objective)
     operator.record()
-    curvature = low_rank(operator, theta, rank=rank or rank_for(objective))
-    del operator
+    space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
+    del operator  # as large as what comes next
+    curvature = space.low_rank(rank)
+    del space
     flat = stationarity(curvature, gradient, value) <= TUNING.minimum.gain
     found = Prepared(
         curvature=curvature,

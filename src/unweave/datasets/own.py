@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import EdgeStorage, GlobalStorage, NodeStorage
+from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
 from unweave.datasets.folder import load_folder
 from unweave.errors import DataError
@@ -28,7 +28,8 @@ NEEDED = ("x", "edge_index", "y", "train_mask")
 def read_graph(path: str | Path) -> Data:
     """Read a graph that ``torch.save(data, "graph.pt")`` wrote, or tensors by name (a dict, or safetensors).
 
-    It is read by torch's weights-only loading, which knows tensors, PyG's ``Data`` and plain values. A folder is mapped
+    It is read by torch's weights-only loading, which knows tensors, PyG's ``Data``, the graphs of tasks
+    (:mod:`unweave.tasks`) and plain values. A folder is mapped
     (:func:`~unweave.datasets.folder.load_folder`).
 
     Args:
@@ -47,15 +48,21 @@ def read_graph(path: str | Path) -> Data:
     except OSError as error:
         raise DataError(f"cannot read the graph {path}: {error}") from error
     except Exception as error:  # whatever a broken file makes of the reader
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0]
+        if "torch_geometric.data.hetero_data" in str(error):
+            raise DataError(
+                f"{path} holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)"
+            ) from error
         raise DataError(
-            f"{path} cannot be read without executing what is in it ({reason[0][:200]}); write it anew as tensors: "
+            f"{path} cannot be read without executing what is in it ({reason[:200]}); write it anew as tensors: "
             "torch.save(data.to_dict(), path), or safetensors.torch.save_file"
         ) from error
     if isinstance(found, dict):
         if not all(isinstance(key, str) for key in found):
             raise DataError(f"{path} holds a dict whose keys are not names; a graph is a dict of tensors by name")
         found = _made(found, path)
+    if isinstance(found, HeteroData):
+        raise DataError(f"{path} holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)")
     if not isinstance(found, Data):
         raise DataError(f"{path} holds a {type(found).__name__}, not a torch_geometric.data.Data or a dict of tensors")
     missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]
@@ -107,6 +114,8 @@ def _kept(data: Data) -> dict[str, object]:
 def _made(found: dict[str, object], path: Path) -> Data:
     """The graph of what a file holds by name, of a task where it says so."""
     kind = found.pop(TASK, None)
+    if kind is None and {"node_type", "edge_type", "spec"} <= found.keys():
+        raise DataError(f"{path} does not say which task its graph is of; write torch.save(graph, path)")
     if kind is not None and (kind not in TASKS or not isinstance(found.get("spec"), dict)):
         raise DataError(f"{path} holds the graph of a task {kind!r}; there are {', '.join(TASKS)}, each with its spec")
     return Data(**found) if kind is None else TASKS[str(kind)](**found)
@@ -122,7 +131,6 @@ def _plain(value: object) -> bool:
 
 
 def _weights_only(path: Path) -> object:
-    with torch.serialization.safe_globals(
-        [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage, NodeStorage, EdgeStorage]
-    ):
+    storages = [BaseStorage, GlobalStorage, NodeStorage, EdgeStorage]
+    with torch.serialization.safe_globals([Data, HeteroData, DataEdgeAttr, DataTensorAttr, *storages, *TASKS.values()]):
         return torch.load(path, map_location="cpu", weights_only=True)

@@ -6,6 +6,7 @@ fine-tuning gets as long as the last method under test, or as many passes over t
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -23,6 +24,7 @@ from unweave.auditing.evidence import Evidence
 from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing
 from unweave.datasets import load
+from unweave.datasets.own import SUFFIXES, read_graph
 from unweave.errors import ModelError, RequestError, UnweaveError
 from unweave.experiments.poison import Poisoned, attack_success, is_poisoned, poison, stage
 from unweave.graph.draw import MEMORISED
@@ -46,6 +48,7 @@ from unweave.objective.scores import (
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
+from unweave.run.factory import made_by
 from unweave.run.run import Run
 from unweave.run.train import train
 from unweave.training.fit import ORDINARY_DECAY
@@ -363,9 +366,12 @@ def name_of(made: str | MakeData | MakeModel) -> str:
 
 
 def data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
-    """A function that gives the graph split by a seed."""
+    """A function that gives the graph split by a seed; that of a file has one split."""
     if callable(data):
         return data
+    if Path(data).suffix in SUFFIXES:
+        graph = read_graph(data)
+        return lambda seed: graph
     return lambda seed: load(data, seed=seed, root=root)
 
 
@@ -373,9 +379,22 @@ def model_maker(model: str | MakeModel, forgettable: bool, *, wide: bool = True)
     """A function of (features, classes) that builds the model; not ``wide`` for the paper's size."""
     if callable(model):
         return model
+    if ":" in model:
+        return partial(_own, model)
     if model not in MODELS:
-        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}")
+        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}, or package.module:factory for your own")
     return BuiltIn(model, forgettable, wide)
+
+
+def _own(path: str, features: int, classes: int) -> nn.Module:
+    """An untrained model of a factory's, which knows the graph it is made for."""
+    parts = made_by(path)
+    if further := sorted(set(parts) - {"model"}):
+        raise ModelError(
+            f"{path} gives {', '.join(further)} too; a comparison trains by the recipe, and takes the model"
+        )
+    module: nn.Module = parts["model"]
+    return module
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def changed_by(problem: Problem, x: Tensor, after: nn.Module | None, hops: Tenso
     if classes:
         rows = [values.softmax(dim=1) for values in rows]
     moved = (rows[-1] - rows[0]).abs()
-    moved[list(problem.removal.request.nodes)] = 0
+    moved[problem.removal.nodes] = 0  # those of examples that went along too
     column = rows[0].argmax(dim=1) if classes else moved.argmax(dim=1)
     values = [value.gather(1, column[:, None]).flatten() for value in rows]
     size = moved.gather(1, column[:, None]).flatten()

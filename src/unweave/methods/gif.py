@@ -8,16 +8,18 @@ from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
+from unweave.certificate.bound import most_passes
 from unweave.curvature.birth import PASSES, Born, born
 from unweave.curvature.local import LocalProblem
 from unweave.curvature.preparation import bend
 from unweave.curvature.prepared import Prepared, stationarity
-from unweave.curvature.solvers import Krylov, LowRank, Operator, low_rank, minimise
+from unweave.curvature.solvers import Krylov, LowRank, MinimiseReport, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
 from unweave.methods.confirm import beyond, confirmed, confirming_passes, restless, saturated
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
+from unweave.methods.rows import passes_for_rows
 from unweave.methods.step import OPERATOR, InfluenceStep, Step, Verdict, keeps_promise
 from unweave.objective.objective import Point
 
@@ -48,8 +50,8 @@ class GIF(InfluenceStep):
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
             left is little beside the whole fall, or beside what another seed differs by where that is known (beyond
-            4 % of the passes of training each has to promise a hundredth of the whole fall),
-            and 4 where the request pulls less than what training left;
+            4 % of the passes of training each has to promise a hundredth of the whole fall, and 5 % is the end where
+            examples are pairs), and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
@@ -197,7 +199,12 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
-                most += 0 if problem.remaining.task is None else PASSES + 2
+                task = problem.remaining.task
+                if task is not None:
+                    most += PASSES + 2
+                if task is not None and task.flat and self.steps == "auto" and ready.whole:
+                    bound = int(TUNING.step.most * ready.whole - problem.meter.passes) - 2  # of the look at the end
+                    most = min(most, max(bound, 2 * first + PASSES + 2))
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
             # On such a model, where that leads nowhere, the curvature is computed for the request.
             anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
@@ -240,7 +247,11 @@ class GIF(InfluenceStep):
             return TUNING.step.damped_steps
         now, rest = self._at_rest(problem)
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
-        return TUNING.step.small_steps if small else TUNING.step.steps
+        most, task = TUNING.step.small_steps if small else TUNING.step.steps, problem.remaining.task
+        if task is None or not task.flat:
+            return most
+        bound = self._within(problem, TUNING.step.most, TUNING.step.least + 1)
+        return most if bound is None else min(most, bound)
 
     @property
     def _pays(self) -> float:
@@ -248,12 +259,20 @@ class GIF(InfluenceStep):
         agreement = None if self.prepared is None else self.prepared.agreement
         return TUNING.step.pays if agreement is None else max(TUNING.step.pays, TUNING.step.unseen * (1 - agreement))
 
-    def _dear(self, problem: Problem) -> tuple[int, float] | None:
-        """After how many gradients a restart is no longer cheap beside training, and what they must promise then."""
+    def _within(self, problem: Problem, share: float, least: int) -> int | None:
+        """Gradients that a restart may still take for all passes to be a share of those of training, where known."""
         if self.prepared is None or not self.prepared.whole:
             return None
-        left = TUNING.step.cheap * self.prepared.whole - problem.meter.passes
-        return max(TUNING.step.least, int(left // 2)), TUNING.step.dear
+        after = passes_for_rows(problem) + most_passes(problem.remaining)  # once the restart has ended
+        return max(least, int((share * self.prepared.whole - problem.meter.passes - after) // 2))
+
+    def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
+        """After what a restart ended because it was no longer cheap, where something was left to gain."""
+        if found.promised is None or found.promised <= TUNING.step.settled:
+            return None
+        whole = 0.0 if self.prepared is None else self.prepared.whole
+        share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
+        return f"after {share or f'{found.evaluations} gradients'}"
 
     def _grown(self, problem: Problem, local: LocalProblem, start: Tensor) -> Born | None:
         """Dimensions of an embedding that the request gave a use for; no gradient would tell of them."""
@@ -306,7 +325,7 @@ class GIF(InfluenceStep):
         if damping is not None and not self._polished:
             jumps = restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
         most = self._most(problem, damped=damping is not None)
-        pays = most >= TUNING.step.recording or problem.remaining.recorded
+        pays = most >= TUNING.step.recording + LOOKS or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
         best: list[tuple[float, Tensor, Point]] = []
 
@@ -324,21 +343,23 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
+        counted = self.steps == "auto" and damping is None
+        cheap = self._within(problem, TUNING.step.cheap, TUNING.step.least) if counted else None
         theta, found = minimise(
             evaluate,
             begin,
             value,
             gradient,
             lambda g: curvature.solve(g, local.damping) if grown is None else grown.solve(curvature, g),
-            evaluations=most,
+            evaluations=self._most(problem, damped=damping is not None),
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
-            dear=self._dear(problem) if self.steps == "auto" and damping is None else None,
+            dear=None if cheap is None else (cheap, TUNING.step.dear),
         )
         if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
-        early = None if found.promised is None else _ended(found.promised)
+        early = self._ended(problem, found) if self.steps == "auto" and damping is None else None
         details = {
             "objective": "L'" if damping is None else "Q",
             "prepared": when,
@@ -358,22 +379,18 @@ class GIF(InfluenceStep):
             f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found (see "
             "details); ask for more steps, or use method='retrain'"
         )
+        stopped = (
+            f"it ended {early}, where one more gradient promised {found.promised or 0:.2%} of all that was gained; "
+            "more steps come nearer"
+        )
         return Outcome(
             theta,
             details=details,
-            warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (early,)),
+            warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (stopped,)),
             checked=True,
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
         )
-
-
-def _ended(promised: float) -> str | None:
-    """Say so where a restart ended because it was no longer cheap, not because nothing was left."""
-    if promised <= TUNING.step.settled:
-        return None
-    spent = f"it ended after {TUNING.step.cheap:.0%} of the passes of training"
-    return f"{spent}, where one more gradient promised {promised:.2%} of all that was gained; more steps come nearer"
 
 
 def _pull(problem: Problem) -> Tensor:

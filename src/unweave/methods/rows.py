@@ -11,10 +11,11 @@ from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
 from unweave.objective.checks import rounding
+from unweave.objective.objective import Point
 from unweave.objective.parameters import flatten, trained
 from unweave.tasks.task import Task
 
-__all__ = ["embedded_rows", "tables_left", "without_rows"]
+__all__ = ["embedded_rows", "passes_for_rows", "tables_left", "without_rows"]
 
 
 def without_rows(outcome: Outcome, problem: Problem, *, local: bool) -> tuple[Outcome, int]:
@@ -31,16 +32,26 @@ def without_rows(outcome: Outcome, problem: Problem, *, local: bool) -> tuple[Ou
         local: Whether the method moves θ by the gradient there.
     """
     theta, count = _as_empty(outcome.theta, problem) if local else outcome.theta, 0
+    point = None
     before: Tensor | None = None
     for choices in _tables(problem.remaining.model, problem.removal):
-        before = _shown(problem, theta) if before is None else before
+        if before is None:
+            known = outcome.point if outcome.buffers is None else None
+            before = _shown(problem, known or _looked(problem, outcome.theta, local))
         for entries in choices:
             emptied = theta.clone()
             emptied[entries.flatten()] = 0
-            if bool(((_shown(problem, emptied) - before).abs() <= rounding(before)).all()):
-                theta, count = emptied, count + entries.size(0)
+            there = _looked(problem, emptied, local)
+            if bool(((_shown(problem, there) - before).abs() <= rounding(before)).all()):
+                theta, point, count = emptied, there, count + entries.size(0)
                 break
-    return (outcome if theta is outcome.theta else replace(outcome, theta=theta, point=None)), count
+    return (outcome if theta is outcome.theta else replace(outcome, theta=theta, point=point)), count
+
+
+def passes_for_rows(problem: Problem) -> int:
+    """Passes that emptying rows of tables takes: a look at the outputs without them, and its gradient."""
+    task = problem.remaining.task
+    return 2 if task is not None and task.tables(problem.remaining.model) else 0
 
 
 def _as_empty(theta: Tensor, problem: Problem) -> Tensor:
@@ -76,13 +87,17 @@ def tables_left(model: nn.Module, removal: Removal) -> list[str]:
     ]
 
 
-def _shown(problem: Problem, theta: Tensor) -> Tensor:
+def _looked(problem: Problem, theta: Tensor, local: bool) -> Point:
+    """L' at some parameters, with its gradient where the method moves by it."""
+    with torch.set_grad_enabled(local):
+        return problem.remaining.look(theta) if local else problem.remaining.at(theta)
+
+
+def _shown(problem: Problem, point: Point) -> Tensor:
     """Outputs of the examples that remain."""
-    problem.meter.passes += 1
     data = problem.removal.data
     kept = torch.stack([data[name] for name in ("train_mask", "val_mask", "test_mask") if name in data]).any(dim=0)
-    with torch.no_grad():
-        return problem.remaining.outputs(theta)[kept]
+    return point.outputs.detach()[kept]
 
 
 def _tables(model: nn.Module, removal: Removal, names: set[str] | None = None) -> Iterator[list[Tensor]]:

@@ -12,9 +12,9 @@ from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph.edit import MASKS, check_attributes
 from unweave.graph.region import Region
-from unweave.models import LightGCN, Linker, PooledSIGN
+from unweave.models import MODELS, LightGCN, Linker, PooledSIGN
 from unweave.objective.losses import Loss
-from unweave.tasks import Graphs, Links
+from unweave.tasks import Graphs, Links, Relations
 
 __all__ = [
     "changed_outside",
@@ -186,6 +186,11 @@ def _check_fit(model: nn.Module, data: Data) -> None:
         raise ModelError(f"{name} scores pairs of nodes; give it a graph of pairs, unweave.tasks.Links.of(data)")
     if isinstance(model, LightGCN) and model.num_nodes != data.spec["rows"]:
         raise ModelError(f"the model has embeddings of {model.num_nodes} nodes, the graph has {data.spec['rows']}")
+    if isinstance(data, Relations) and type(model) in MODELS.values():
+        raise ModelError(
+            f"{name} takes nodes of one type, and the graph has several; give a model of your own that is called as "
+            "model(x_dict, edge_index_dict), e.g. one that to_hetero makes"
+        )
     if isinstance(model, PooledSIGN) and not isinstance(data, Graphs):
         raise ModelError(f"{name} is a model of whole graphs; give it unweave.tasks.Graphs.of(dataset)")
 

@@ -12,7 +12,7 @@ from unweave.certificate.bound import most_passes
 from unweave.changes import Change
 from unweave.errors import EmptyRequestError
 from unweave.methods import Expected, Method
-from unweave.methods.account import graph_of, options_of, region_of
+from unweave.methods.account import graph_of, options_of, region_of, types_in
 from unweave.methods.changing import Asked, as_asked, check_answers
 from unweave.methods.posing import meter_for
 from unweave.methods.registry import make
@@ -215,7 +215,7 @@ def _posed(
         least, most = spent, math.inf  # a sweep in blocks is more than one
     facts = {
         "request": problem.removal.content,
-        "removed": problem.removal.counts,
+        "removed": problem.removal.counts | types_in(problem.removal),
         "graph": graph_of(region, problem),
         "region": region_of(region, problem),
         "method": {"name": how.name, "options": options_of(how)},

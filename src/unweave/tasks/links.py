@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.memo import remembered
+from unweave._core.sparse import dots
 from unweave._core.words import listed
 from unweave.changes import Change
 from unweave.errors import DataError, ModelError, RequestError
@@ -26,9 +27,6 @@ __all__ = ["ABSENT", "Links"]
 ABSENT = -30.0
 """Score of a candidate that is gone: it never wins, and its probability is below rounding."""
 
-DENSE = 16
-"""How many times as many scores as are asked for may be computed, where that makes them one matrix product."""
-
 
 class Links(Task):
     """A graph whose examples are pairs of nodes: edges, beside pairs drawn at random.
@@ -45,6 +43,7 @@ class Links(Task):
 
     readout = 1
     metric = "auc"
+    flat = True
     lasting = frozenset({"node_type", "table_row"})
 
     @classmethod
@@ -344,11 +343,9 @@ def _scored(model: nn.Module, z: Tensor, at: Layout) -> Tensor:
         if not isinstance(scores, Tensor) or scores.numel() != pairs.size(1):
             raise ModelError(f"decode(z, pairs) must give one score for each of {pairs.size(1)} pairs")
         return scores.reshape(-1, count)
-    if at.heads.numel() * at.candidates.numel() <= DENSE * tails.numel():
-        table = z.index_select(0, at.heads) @ z.index_select(0, at.candidates).t()
-        return table.flatten().index_select(0, at.entry).view_as(tails)
-    own = z.index_select(0, head)
-    return torch.stack([(own * z.index_select(0, tails[:, k])).sum(dim=1) for k in range(count)], dim=1)
+    heads, candidates = z.index_select(0, at.heads), z.index_select(0, at.candidates)
+    scores = (heads @ candidates.t()).flatten() if at.sparse is None else dots(at.sparse, heads, candidates)
+    return scores.index_select(0, at.entry).view_as(tails)
 
 
 @remembered

@@ -12,11 +12,15 @@ import torch
 from torch import Tensor
 
 from unweave._core.memo import remembered
+from unweave._core.sparse import Pattern
 
 __all__ = ["DRAWN_FOR", "HEAD", "MESSAGE", "TAIL", "Layout", "drawn", "layout", "slots"]
 
 MESSAGE, HEAD, DRAWN_FOR, TAIL = 0, 1, 2, 3
 """Types of edges: messages, head of an example, the example that one was drawn for, candidates from there on."""
+
+DENSE = 16
+"""How many times as many scores as are asked for may be computed, where that makes them one matrix product."""
 
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -38,7 +42,8 @@ class Layout:
         wanted: Heads and candidates to score, where none is −1.
         heads: The heads that there are, each once.
         candidates: The candidates likewise.
-        entry: Where the score of each pair stands in the matrix of all heads by all candidates.
+        sparse: Which heads and candidates meet, where these are so few that others would not be computed along.
+        entry: Where the score of each pair stands: in the matrix of all heads by all candidates, or in that pattern.
     """
 
     real: Tensor
@@ -53,6 +58,7 @@ class Layout:
     wanted: tuple[Tensor, Tensor]
     heads: Tensor
     candidates: Tensor
+    sparse: Pattern | None
     entry: Tensor
 
 
@@ -91,6 +97,15 @@ def layout(edge_index: Tensor, edge_type: Tensor, node_type: Tensor, example: in
     ids = ((edge_type == MESSAGE) & (place[edge_index] >= 0).all(dim=0)).nonzero().flatten()
     wanted = head.clamp(min=0), tails.clamp(min=0)
     (heads, row), (known, column) = (torch.unique(some, return_inverse=True) for some in wanted)
+    pairs, shape, sparse = (
+        (row[:, None].expand_as(column).flatten(), column.flatten()),
+        (heads.numel(), known.numel()),
+        None,
+    )
+    if shape[0] * shape[1] > DENSE * tails.numel():
+        sparse, entry = Pattern.of(*pairs, shape)
+    else:
+        entry = pairs[0] * shape[1] + pairs[1]
     return Layout(
         real=real,
         place=place,
@@ -104,7 +119,8 @@ def layout(edge_index: Tensor, edge_type: Tensor, node_type: Tensor, example: in
         wanted=wanted,
         heads=heads,
         candidates=known,
-        entry=(row[:, None] * known.numel() + column).flatten(),
+        sparse=sparse,
+        entry=entry,
     )
 
 

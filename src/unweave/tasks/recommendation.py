@@ -184,10 +184,11 @@ class Recommendation(Links):
             note=note,
         )
 
-    def log_probabilities(self, model: nn.Module) -> Tensor:
-        """log softmax over all items that are there, for every user, ``[users, items]``."""
+    def log_probabilities(self, model: nn.Module, users: Tensor | None = None) -> Tensor:
+        """log softmax over all items that are there, ``[users, items]``, for some users by number, or for every one."""
+        own = self.nodes_of("user")
         with torch.no_grad():
-            scores = self._all(model, self.encode(model.eval()), self.nodes_of("user"))
+            scores = self._all(model, self.encode(model.eval()), own if users is None else own[users])
         return F.log_softmax(scores.masked_fill(~self._present(), -torch.inf), dim=1)
 
     def scores(self, model: nn.Module) -> Mapping[str, float]:

@@ -34,6 +34,10 @@ class Task(Data):  # type: ignore[misc]
     lasting = frozenset({"node_type"})
     """Attributes of nodes that a deletion leaves as they are: they number the others of a type."""
 
+    flat = False
+    """Whether the curvature has no few directions that stand out, as that of a table with a row for every node: steps
+    promise something for long, and end at a share of training (``TUNING.step.most``) whatever they promise."""
+
     def call(self, model: nn.Module) -> Tensor:
         """The model's outputs: one row for every node of the plain graph, zero where that is no example."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.minimum import polish_objective, without_some
 from unweave.training.resuming import Resume, key_of
 
-__all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "descend", "in_words"]
+__all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "another", "descend", "in_words"]
 
 ROWS = 2**16
 """Nodes whose probabilities are compared at a time."""
@@ -88,23 +88,29 @@ def descend(
     return states[:-1]
 
 
-def agreement_of(objective: Objective, prepared: Prepared, *, seed: int, epochs: int, lr: float) -> Agreement | None:
-    """Train another one from a new start, and compare the two minima beside what a typical deletion changes.
+def another(objective: Objective, *, seed: int, epochs: int, lr: float) -> Objective:
+    """The same objective with another model, trained to its minimum from a new start.
 
-    Args:
-        objective: With the model at its minimum.
-        prepared: What is known of the curvature there.
-        seed: Of the other one.
-        epochs: Of its first phase.
-        lr: Likewise.
-
-    Returns:
-        What was found; ``None`` where nothing can be deleted to compare with, or what can changes nothing.
+    This comes before what is known of the first one is computed: each holds as much memory as the polish of the other.
     """
     other = objective.of(copy.deepcopy(objective.model))
     other.meter = Meter(objective.meter.device)  # it is no part of the training
     descend(other, seed=seed, epochs=epochs, lr=lr)
     polish_objective(other)
+    return other
+
+
+def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> Agreement | None:
+    """Compare two minima beside what a typical deletion changes.
+
+    Args:
+        objective: With the model at its minimum.
+        prepared: What is known of the curvature there.
+        other: The same with :func:`another` model.
+
+    Returns:
+        What was found; ``None`` where nothing can be deleted to compare with, or what can changes nothing.
+    """
     theta = flatten(objective.model)
     remaining = without_some(objective)
     if remaining is None:

@@ -25,7 +25,7 @@ from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
 from unweave.objective.scores import score_outputs, task_scores
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
-from unweave.training.agreement import FIRST_PHASE, agreement_of, descend
+from unweave.training.agreement import FIRST_PHASE, agreement_of, another, descend
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.ending import train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
@@ -194,8 +194,10 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
+    other = another(objective, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
+    with meter.phase("polish"):
         prepared = prepare_objective(objective, flatten(model))
-    same = agreement_of(objective, prepared, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
+    same = None if other is None else agreement_of(objective, prepared, other)
     prepared = replace(prepared, agreement=None if same is None else same.value, whole=descended + report["passes"])
     if told is not None:
         told(total, total)

@@ -54,8 +54,9 @@ def polish_objective(
         operator = products("gauss-newton", objective.at(theta))
         operator.record()
         space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
+        del operator  # as large as what comes next
         curvature, multiplied = space.low_rank(rank), multiplied + space.products
-        del operator
+        del space
         theta, found = minimise(
             objective.evaluate,
             theta,

@@ -104,6 +104,10 @@ def pull_at(state: Checkpoint, objective: Objective, away: Tensor | float = 0.0)
     return objective.evaluate(theta)[1] / objective.mass
 
 
+UNMOVED = 1e-30
+"""Rate of a parameter that no gradient ever reached, as those of a relation that leads away from the examples."""
+
+
 @dataclass(frozen=True)
 class Motion:
     """How an optimiser moves the parameters.
@@ -136,10 +140,14 @@ def motion_at(state: Checkpoint, objective: Objective) -> Motion:
     rates, lengths, counts, offset = [], [], set[int](), 0
     for parameter in model.parameters() if frozen_too else trained(model).values():
         which = _group(groups, float(objective.decay[min(offset, objective.decay.numel() - 1)]))
-        known = optimiser["state"].get(next(numbers[which], None), {})
+        number = next(numbers[which], None)
+        known = optimiser["state"].get(number, {})
         if not parameter.requires_grad:
             continue
-        rate, length = _moves(name, groups[which], known, parameter)
+        if number is not None and not known and name in ADAMS:  # no gradient ever reached it
+            rate, length = torch.full(parameter.shape, UNMOVED), float(groups[which]["lr"])
+        else:
+            rate, length = _moves(name, groups[which], known, parameter)
         rates.append(rate.reshape(-1))
         lengths.append(torch.full_like(rates[-1], length))
         counts.add(int(known.get("step", state.epoch)))

@@ -23,7 +23,7 @@ from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import score_outputs
 from unweave.training.adam import Progress
-from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, Agreement, agreement_of
+from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, agreement_of, another
 from unweave.training.minimum import polish_objective, refuse_no_decay
 
 __all__ = ["Polished", "polish"]
@@ -83,8 +83,9 @@ def polish(
     refuse_no_decay(objective)
     before = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
+    other = _another(objective) if examine else None
     prepared = prepare_objective(objective, flatten(own))
-    same = _agreement(objective, prepared) if examine else None
+    same = None if other is None else agreement_of(objective, prepared, other)
     prepared = replace(prepared, agreement=None if same is None else same.value, whole=report["passes"])
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     scores |= {f"{key}_before": value for key, value in before.items()}
@@ -92,10 +93,10 @@ def polish(
     return Polished(own, prepared, report, decay, _warn(prepared, scores))
 
 
-def _agreement(objective: Objective, prepared: Prepared) -> Agreement | None:
-    """Whether another start leads to the same minimum, where that can be tried."""
+def _another(objective: Objective) -> Objective | None:
+    """The minimum that another start leads to, where one can be tried."""
     try:
-        return agreement_of(objective, prepared, seed=1, epochs=FIRST_PHASE, lr=FIRST_RATE)
+        return another(objective, seed=1, epochs=FIRST_PHASE, lr=FIRST_RATE)
     except ModelError:  # a parameter that nobody can draw anew, or a decay for every entry
         return None
 

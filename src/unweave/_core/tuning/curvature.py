@@ -152,6 +152,12 @@ class Search:
     memory: int = 30
     """Pairs of steps and gradient differences that are remembered."""
 
+    numbers: int = 2**30
+    """Numbers that these may take in all, 4 GiB in single precision, three as many as there are parameters for each."""
+
+    fewest: int = 4
+    """Pairs that are remembered however many parameters there are."""
+
 
 @dataclass(frozen=True)
 class Newton:

@@ -32,7 +32,8 @@ class MinimiseReport:
         converged: Whether that is within the tolerance.
         value: The function there.
         smallest_curvature: Smallest curvature met along a step; below 0 where the function bends down.
-        promised: Where it ended because one more step promised too little: what that is, as a share of the whole fall.
+        promised: What one more step promised, as a share of the whole fall, where it ended because that was too little,
+            or no more gradients were allowed.
     """
 
     evaluations: int
@@ -92,7 +93,8 @@ def minimise(
             so far.
         dear: After how many evaluations another share takes the place of ``settled``, and which.
     """
-    pairs = _Memory(x, inverse, min(TUNING.search.memory, max(evaluations, TUNING.search.first)))
+    room = max(TUNING.search.fewest, TUNING.search.numbers // (3 * x.numel()))
+    pairs = _Memory(x, inverse, min(TUNING.search.memory, room, max(evaluations, TUNING.search.first)))
     spent = taken = 0
     smallest: float | None = None
     promised: float | None = None
@@ -139,6 +141,8 @@ def minimise(
             pairs.add(s, y)
         x, value, gradient, norm = candidate, height, new, size
         taken += 1
+    if settled and taken and not may_go_on() and norm > tolerance and value < first:
+        promised = float(gradient @ pairs.times(gradient)) / 2 / (first - value)
     return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest, promised)
 
 
