@@ -71,14 +71,16 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    found = crossed([before, one, two], halves)
+    found = crossed([before, one, two], [0, 1, 1], halves)
     assert found.losses.tolist() == [3, 2, 2, 3]
     assert found.f1 == 0
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed([before, good], halves).losses.tolist() == good.losses.tolist()
+    assert crossed([before, good], [0, 1], halves).losses.tolist() == good.losses.tolist()
     fewer = Score(torch.zeros(4, dtype=torch.double), torch.zeros(4, dtype=torch.bool))
-    assert liked([fewer, good], one) == 1, "fewer are right than at the beginning"
-    assert liked([good, fewer], fewer) == 1, "as many are right, and the loss is lower"
+    assert liked([fewer, good], [1, 2], one) == 1, "fewer are right than at the beginning"
+    assert liked([good, fewer], [1, 2], fewer) == 1, "as many are right, and the loss is lower"
+    best = score(0.5, 0.5, 0.4, 0.25)
+    assert liked([good, best], [1, 2], one) == 0, "the larger is better by no more than one standard error"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:
