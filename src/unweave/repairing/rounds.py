@@ -2,8 +2,9 @@
 
 A step is one kind of suspects: some are forgotten (a request), and labels whose right value is plain are corrected (a
 change). Validation nodes choose how much goes and decide whether that is kept, and no node does both: they are dealt
-into two halves, and what each half likes best is judged by the other. So all of them decide, and none by its own
-choice. Detection itself fits four weights to the first half, and looks at nothing else of them.
+into two halves, and what each half likes is judged by the other. So all of them decide, and none by its own choice.
+What is liked is the smallest removal whose loss is within one standard error of the least. Detection itself fits four
+weights to the first half, and looks at nothing else of them.
 """
 
 import math
