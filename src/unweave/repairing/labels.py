@@ -4,8 +4,9 @@ Four things speak of a node's class: its label; what the model says unseen (:mod
 labels of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is
 served too); and what features and labels say when they go along the edges
 (:func:`unweave.repairing.beliefs.along_edges`), which is a second opinion: to take away what contradicts a model only
-makes it surer of its own mistakes. All but its label are joined by a conditional logit of four weights. They are
-fitted to validation labels: what predicts training labels best also predicts how they went wrong.
+makes it surer of its own mistakes. All but its label are joined by a conditional logit of four weights and a
+constant for each class. They are fitted to validation labels: what predicts training labels best also predicts how they
+went wrong.
 
 Labels go wrong at a rate ε, each to class b with probability in proportion to p(b)^γ: to any class for γ = 0, to
 classes that the node is like for larger γ. Both are found by maximum likelihood. Then Bayes' rule says for every node
@@ -25,7 +26,7 @@ from unweave.repairing.features import feature_rows, said_by_features
 from unweave.repairing.fitting import fit
 from unweave.repairing.unseen import Unseen
 
-__all__ = ["Labels", "fitted_weights", "judge_labels"]
+__all__ = ["Labels", "fitted", "judge_labels"]
 
 FLOOR = -30.0
 """A log-probability below which a class is out of the question."""
@@ -145,8 +146,8 @@ def judge_labels(
     rate = FIRST_RATE if before is None else before.rate
     said, along = second_opinion(data, rows, believed, rate)
     channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None], along])
-    weights = fitted_weights(channels[:, trusted], y[trusted])
-    log_p = F.log_softmax((weights[:, None, None] * channels).sum(dim=0), dim=-1)
+    weights, lean = fitted(channels[:, trusted], y[trusted])
+    log_p = F.log_softmax((weights[:, None, None] * channels).sum(dim=0) + lean, dim=-1)
     rate, pull = _noise(log_p[train], y[train])
     joint = _joint(log_p, y, rate, pull)
     log_class = torch.where(train[:, None], F.log_softmax(joint, dim=-1), log_p)
@@ -155,17 +156,22 @@ def judge_labels(
     return Labels(log_p, log_class, wrong, rate, pull, around, count, rows, said, tuple(weights.tolist()))
 
 
-def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
-    """Weights above 0 of some log-probabilities, so that their weighted sum predicts labels best."""
-    start = torch.full((channels.size(0),), -3.0, dtype=torch.double, device=labels.device)
-    start[0] = 0.0
+def fitted(channels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights above 0 of some log-probabilities, and a constant for each class, so that their sum predicts labels best.
+
+    Wrong labels change how often a class is said at all; the constants put that right.
+    """
+    count, classes = channels.size(0), channels.size(2)
+    start = torch.zeros(count + classes, dtype=torch.double, device=labels.device)
+    start[1:count] = -3.0
 
     def loss(free: Tensor) -> Tensor:
-        mixed = (free.exp()[:, None, None] * channels).sum(dim=0)
-        # As if one observation spoke for each weight that it began with: with few labels nothing runs away.
+        mixed = (free[:count].exp()[:, None, None] * channels).sum(dim=0) + free[count:]
+        # As if one observation spoke for each number that it began with: with few labels nothing runs away.
         return F.cross_entropy(mixed, labels, reduction="sum") + (free - start).square().sum() / 2
 
-    return fit(loss, start).exp()
+    found = fit(loss, start)
+    return found[:count].exp(), found[count:]
 
 
 def _joint(

@@ -3,7 +3,7 @@
 A step is one kind of suspects: some are forgotten (a request), and labels whose right value is plain are corrected (a
 change). Validation nodes choose how much goes and decide whether that is kept, and no node does both: they are dealt
 into two halves, and what each half likes is judged by the other. So all of them decide, and none by its own choice.
-What is liked is the smallest removal whose loss is within one standard error of the least. Detection itself fits four
+What is liked is the smallest removal whose loss is within one standard error of the least. Detection itself fits a few
 weights to the first half, and looks at nothing else of them.
 """
 
@@ -22,7 +22,8 @@ from unweave.objective.scores import log_probabilities
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.features import feature_rows
-from unweave.repairing.labels import Labels, fitted_weights, judge_labels
+from unweave.repairing.fitting import fit
+from unweave.repairing.labels import Labels, judge_labels
 from unweave.repairing.rows import judge_rows
 from unweave.repairing.suspects import (
     Kind,
@@ -134,10 +135,19 @@ def score_on(run: Run, halves: tuple[Tensor, Tensor]) -> Score:
     said = log_probabilities(run.model, run.data, run.forward).detach().double()
     labels, losses = run.data.y, said.new_zeros(said.size(0))
     for mine, other in (halves, halves[::-1]):
-        scaled = F.softmax(fitted_weights(said[None, other], labels[other]) * said[mine], dim=-1)
+        scaled = F.softmax(_sureness(said[other], labels[other]) * said[mine], dim=-1)
         losses[mine] = (scaled - F.one_hot(labels[mine], said.size(1))).square().sum(dim=1)
     nodes = halves[0] | halves[1]
     return Score(losses[nodes].cpu(), (said.argmax(dim=1) == labels)[nodes].cpu())
+
+
+def _sureness(said: Tensor, labels: Tensor) -> Tensor:
+    """What log-probabilities are to be multiplied with, so that they predict labels best."""
+
+    def loss(free: Tensor) -> Tensor:  # as if one observation spoke for leaving them as they are
+        return F.cross_entropy(free.exp() * said, labels, reduction="sum") + free.square().sum() / 2
+
+    return fit(loss, said.new_zeros(1)).exp()
 
 
 @dataclass(frozen=True)
