@@ -13,7 +13,8 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
-from unweave.repairing.rounds import SHARES, Score, _better, _spared, crossed, liked
+from unweave.repairing.deciding import Score, better, crossed, liked
+from unweave.repairing.rounds import SHARES, _spared
 from unweave.repairing.suspects import Suspect
 
 
@@ -57,10 +58,10 @@ def test_better_is_by_more_than_chance() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < 4 * f1)
 
     before = score(1.0, 1.0, 1.0, 1.0)
-    assert _better(before, score(0.9, 0.9, 0.9, 0.8))
-    assert not _better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
-    assert _better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
-    assert not _better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
+    assert better(before, score(0.9, 0.9, 0.9, 0.8))
+    assert not better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
+    assert better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
+    assert not better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
 
 
 def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:

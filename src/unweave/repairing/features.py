@@ -44,16 +44,10 @@ def said_by_features(x: Tensor, known: Tensor, log_class: Tensor) -> Tensor:
     known, target = known.cpu(), log_class.cpu().exp()[known.cpu()]
     spread, turned = torch.linalg.eigh(x[known].t() @ x[known])
     z = x @ turned
-    mine, pull = z[known], z[known].t() @ target
-
-    def without(strength: float) -> Tensor:
-        scale = 1 / (spread.clamp(min=0) + strength)
-        left = (target - mine @ (scale[:, None] * pull)) / (1 - mine.square() @ scale).clamp(min=1e-9)[:, None]
-        return target.sub(left)
-
-    best = min(STRENGTHS, key=lambda strength: float((target - without(strength)).square().sum()))
-    score = z @ (pull / (spread.clamp(min=0) + best)[:, None])
-    score[known] = without(best)
+    left = {strength: without(z[known], spread, target, strength) for strength in STRENGTHS}
+    best = min(STRENGTHS, key=lambda strength: float((target - left[strength]).square().sum()))
+    score = z @ (z[known].t() @ target / (spread.clamp(min=0) + best)[:, None])
+    score[known] = left[best]
 
     def loss(free: Tensor) -> Tensor:
         # As if one observation spoke for each number that it began with: a class that nobody has does not run away.
@@ -62,3 +56,18 @@ def said_by_features(x: Tensor, known: Tensor, log_class: Tensor) -> Tensor:
 
     found = fit(loss, torch.zeros(1 + target.size(1), dtype=x.dtype))
     return F.log_softmax(found[0].exp() * score + found[1:], dim=1)
+
+
+def without(z: Tensor, spread: Tensor, target: Tensor, strength: float) -> Tensor:
+    """What a ridge regression without each node says of it.
+
+    Args:
+        z: The nodes, in directions in which Σ z zᵀ is diagonal.
+        spread: That diagonal.
+        target: What is regressed on them.
+        strength: Weight decay.
+    """
+    scale = 1 / (spread.clamp(min=0) + strength)
+    said = z @ (scale[:, None] * (z.t() @ target))
+    free = (1 - z.square() @ scale).clamp(min=1e-9)[:, None]
+    return target - (target - said) / free

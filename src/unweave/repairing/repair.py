@@ -9,8 +9,9 @@ from torch_geometric.data import Data
 
 from unweave.errors import ModelError
 from unweave.repairing.checks import KINDS, check_repair
+from unweave.repairing.deciding import score_on
 from unweave.repairing.result import Repair
-from unweave.repairing.rounds import SHOWN, Step, Watch, score_on, step
+from unweave.repairing.rounds import SHOWN, Step, Watch, step
 from unweave.repairing.suspects import Kind, Suspect
 from unweave.repairing.unseen import FOLDS
 from unweave.run.run import Run

@@ -7,22 +7,19 @@ What is liked is the smallest removal whose loss is within one standard error of
 weights to the first half, and looks at nothing else of them.
 """
 
-import math
 from copy import copy
 from dataclasses import dataclass, field, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.changes import Change
 from unweave.errors import RequestError, SolverError
-from unweave.objective.scores import log_probabilities
 from unweave.repairing.checks import halves
+from unweave.repairing.deciding import Score, better, crossed, liked, moved, same, score_on
 from unweave.repairing.edges import judge_edges
 from unweave.repairing.features import feature_rows
-from unweave.repairing.fitting import fit
 from unweave.repairing.labels import Labels, judge_labels
 from unweave.repairing.rows import judge_rows
 from unweave.repairing.suspects import (
@@ -40,7 +37,7 @@ from unweave.repairing.unseen import Unseen, unseen
 from unweave.request import Request
 from unweave.run.run import Run
 
-__all__ = ["SHOWN", "Score", "Step", "Watch", "crossed", "judge", "score_on", "step"]
+__all__ = ["SHOWN", "Step", "Watch", "judge", "on_cpu", "step"]
 
 LOOKS = 3
 """At labels, each by a model without what was doubted at the one before. On Cora with three labels in ten wrong (to the
@@ -65,31 +62,6 @@ are not seen by validation nodes, so that only what is nearly sure goes."""
 PLAIN = 0.9
 """Probability from which a class is plain enough to correct a label to it: a wrong correction harms like a wrong label,
 where one that is forgotten is only missed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Score:
-    """How good a model is on some nodes.
-
-    Attributes:
-        losses: Of each node, the squared error of the probabilities of all classes (Brier score): 0 where the model is
-            sure and right, 2 where it is sure and wrong, so that no few nodes outweigh the others. At the temperature
-            that the other half of the nodes wants.
-        right: Whether each is predicted as it is labelled.
-    """
-
-    losses: Tensor = field(repr=False)
-    right: Tensor = field(repr=False)
-
-    @property
-    def loss(self) -> float:
-        """Mean squared error of the probabilities."""
-        return float(self.losses.mean())
-
-    @property
-    def f1(self) -> float:
-        """Micro-F1."""
-        return float(self.right.double().mean())
 
 
 @dataclass(frozen=True)
@@ -121,33 +93,6 @@ class Step:
     before: Score
     after: Score | None
     requests: tuple[str, ...] = ()
-
-
-def score_on(run: Run, halves: tuple[Tensor, Tensor]) -> Score:
-    """How good a run is on the validation nodes, each half at the temperature that the other wants.
-
-    A temperature takes out how sure of itself a model is, which removing data changes for reasons of its own.
-
-    Args:
-        run: A run.
-        halves: Masks of the two halves.
-    """
-    said = log_probabilities(run.model, run.data, run.forward).detach().double()
-    labels, losses = run.data.y, said.new_zeros(said.size(0))
-    for mine, other in (halves, halves[::-1]):
-        scaled = F.softmax(_sureness(said[other], labels[other]) * said[mine], dim=-1)
-        losses[mine] = (scaled - F.one_hot(labels[mine], said.size(1))).square().sum(dim=1)
-    nodes = halves[0] | halves[1]
-    return Score(losses[nodes].cpu(), (said.argmax(dim=1) == labels)[nodes].cpu())
-
-
-def _sureness(said: Tensor, labels: Tensor) -> Tensor:
-    """What log-probabilities are to be multiplied with, so that they predict labels best."""
-
-    def loss(free: Tensor) -> Tensor:  # as if one observation spoke for leaving them as they are
-        return F.cross_entropy(free.exp() * said, labels, reduction="sum") + free.square().sum() / 2
-
-    return fit(loss, said.new_zeros(1)).exp()
 
 
 @dataclass(frozen=True)
@@ -275,9 +220,9 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     scores, sizes = [way[2] for way in ways], [len(way[1]) for way in ways]
     after, acted, score = ways[liked(scores, sizes, watch.begun)]
     if kind == "triggers":
-        good = _same(before, score)
+        good = same(before, score)
     else:
-        good = score.loss < before.loss and _better(before, crossed([before, *scores], [0, *sizes], watch.halves))
+        good = score.loss < before.loss and better(before, crossed([before, *scores], [0, *sizes], watch.halves))
     kept = good and score.f1 >= watch.begun.f1
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
@@ -295,34 +240,6 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     others = [suspect for suspect in suspects if suspect.item not in done]
     # Prepared once, and not for every fold and try that follows.
     return (after.prepare() if kept else run), told, (acted + others if kept else suspects)
-
-
-def liked(ways: list[Score], sizes: list[int], begun: Score) -> int:
-    """Which way the nodes like: the smallest that is as good as the best of those by which no fewer are right."""
-    fit = [i for i, way in enumerate(ways) if way.f1 >= begun.f1] or list(range(len(ways)))
-    return fit[_smallest([ways[i].losses for i in fit], [sizes[i] for i in fit])]
-
-
-def _smallest(losses: list[Tensor], sizes: list[int]) -> int:
-    """The smallest of some ways whose loss is within one standard error of the least (Breiman and others, 1984)."""
-    best = min(losses, key=lambda one: float(one.mean()))
-    near = [i for i, one in enumerate(losses) if _moved(best, one) <= 1]
-    return min(near, key=lambda i: (sizes[i], float(losses[i].mean())))
-
-
-def crossed(ways: list[Score], sizes: list[int], halves: tuple[Tensor, Tensor]) -> Score:
-    """Each half of the nodes by the way that the other half likes: what choosing among them is worth.
-
-    The first way is to do nothing, which is liked where nothing has a lower loss.
-    """
-    first = halves[0][halves[0] | halves[1]].cpu()
-    losses, right = ways[0].losses.clone(), ways[0].right.clone()
-    for mine in (first, ~first):
-        seen = [way.losses[~mine] for way in ways]
-        if min(float(one.mean()) for one in seen[1:]) < float(seen[0].mean()):
-            best = ways[1 + _smallest(seen[1:], sizes[1:])]
-            losses[mine], right[mine] = best.losses[mine], best.right[mine]
-    return Score(losses, right)
 
 
 def _ways(
@@ -351,7 +268,7 @@ def _ways(
             here.append((after, acted, score_on(after, watch.halves)))
         found += here
         best = min((before, *(way[2] for way in found)), key=lambda score: score.loss)
-        if here and min(_moved(best.losses, way[2].losses) for way in here) > 2:
+        if here and min(moved(best.losses, way[2].losses) for way in here) > 2:
             break
     return found, f"no step could be taken: {failed}" if failed else "it would take the last label of a class"
 
@@ -378,33 +295,12 @@ def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
     return kept
 
 
-def _better(before: Score, after: Score) -> bool:
-    """Whether a loss is lower by more than two standard errors of the difference, node by node; or F1 is higher too."""
-    moved = _moved(before.losses, after.losses)
-    return moved < -2 or (moved < 0 and after.f1 > before.f1)
-
-
-def _same(before: Score, after: Score) -> bool:
-    """Whether a loss is no higher than chance makes it: two standard errors of the difference, node by node.
-
-    A backdoor does nothing to nodes that do not carry its pattern, so that validation nodes can only tell that nothing
-    is lost.
-    """
-    return _moved(before.losses, after.losses) <= 2
-
-
-def _moved(before: Tensor, after: Tensor) -> float:
-    """How far losses have moved, in standard errors of the difference, node by node."""
-    moved = after - before
-    return float(moved.mean() / (moved.std() / math.sqrt(moved.numel())).clamp(min=torch.finfo(moved.dtype).tiny))
-
-
 def _why(before: Score, after: Score, kept: bool, good: bool) -> str:
-    moved = f"validation loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
+    told = f"validation loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
     word = "F1 is lower than at the beginning" if good and not kept else "no better than chance"
     if kept:
         word = "better" if after.loss < before.loss else "as good"
-    return f"{word}: {moved}"
+    return f"{word}: {told}"
 
 
 def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:
