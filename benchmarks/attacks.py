@@ -14,6 +14,7 @@
 An attacker knows all labels. Shares are of the training nodes, of all nodes (``swapped``), or of the edges.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -64,13 +65,14 @@ class Attacked:
         )
 
 
-def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
+def attack(spec: str, data: Data, *, seed: int = 0, device: str = "cpu") -> Attacked:
     """Attack a graph.
 
     Args:
         spec: Such as ``nearest:0.1``.
         data: The graph, undirected and without edge attributes; it is left as it is.
         seed: Decides all of it.
+        device: Where attacks by gradients train and climb.
     """
     kind, _, text = spec.partition(":")
     share = float(text)
@@ -90,7 +92,7 @@ def attack(spec: str, data: Data, *, seed: int = 0) -> Attacked:
         inside = ends[data.y[ends[:, 0]] == data.y[ends[:, 1]]]
         gone = inside[torch.from_numpy(rng.permutation(inside.size(0))[: budget - budget // 2])]
         return _edited(data, _pairs(data, budget // 2, rng, across=True), gone)
-    return _gradient(data, budget, seed, PRBCDAttack if kind == "prbcd" else GRBCDAttack)
+    return _gradient(data, budget, seed, PRBCDAttack if kind == "prbcd" else GRBCDAttack, device)
 
 
 def keys_of(pairs: Tensor, size: int) -> Tensor:
@@ -158,20 +160,21 @@ def _edited(data: Data, added: Tensor, gone: Tensor) -> Attacked:
     return Attacked(left, torch.empty(0, dtype=torch.long), added)
 
 
-def _gradient(data: Data, budget: int, seed: int, kind: type[PRBCDAttack]) -> Attacked:
+def _gradient(data: Data, budget: int, seed: int, kind: type[PRBCDAttack], device: str) -> Attacked:
     """An attack by gradients on the predictions of all nodes that are not trained on."""
-    model = GCN(data.num_features, int(data.y.max()) + 1)
-    uw.train(model, data, seed=seed, epochs=100, weight_decay=5e-4)
+    there = copy(data).to(device)
+    model = GCN(data.num_features, int(data.y.max()) + 1).to(device)
+    uw.train(model, there, seed=seed, epochs=100, weight_decay=5e-4)
     model.eval()
-    victims = (~data.train_mask).nonzero().flatten()
+    victims = (~there.train_mask).nonzero().flatten()
     block = min(100_000, data.num_nodes * (data.num_nodes - 1) // 4)
     epochs = {} if kind is GRBCDAttack else {"epochs": 60, "epochs_resampling": 40}
     torch.manual_seed(seed)
     np.random.seed(seed)  # PyG draws from it
     by = kind(model, block_size=block, **epochs, log=False)
-    edge_index, _ = by.attack(data.x, data.edge_index, data.y, budget=budget, idx_attack=victims)
+    edge_index, _ = by.attack(there.x, there.edge_index, there.y, budget=budget, idx_attack=victims)
     new = data.clone()
-    new.edge_index = to_undirected(edge_index, num_nodes=data.num_nodes)
+    new.edge_index = to_undirected(edge_index.cpu(), num_nodes=data.num_nodes)
     ends = distinct_edges(new)
     fresh = ~torch.isin(keys_of(ends, data.num_nodes), keys_of(distinct_edges(data), data.num_nodes))
     return Attacked(new, torch.empty(0, dtype=torch.long), ends[fresh])

@@ -13,7 +13,8 @@ from unweave.errors import DataError, MethodError, ModelError
 from unweave.objective.losses import squared_error
 from unweave.objective.scores import log_probabilities, micro_f1
 from unweave.repairing.checks import halves
-from unweave.repairing.rounds import SHARES, Score, _better, _spared, crossed, liked
+from unweave.repairing.deciding import Score, better, crossed, liked
+from unweave.repairing.rounds import SHARES, _spared
 from unweave.repairing.suspects import Suspect
 
 
@@ -57,10 +58,10 @@ def test_better_is_by_more_than_chance() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < 4 * f1)
 
     before = score(1.0, 1.0, 1.0, 1.0)
-    assert _better(before, score(0.9, 0.9, 0.9, 0.8))
-    assert not _better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
-    assert _better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
-    assert not _better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
+    assert better(before, score(0.9, 0.9, 0.9, 0.8))
+    assert not better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
+    assert better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
+    assert not better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
 
 
 def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
@@ -71,14 +72,16 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    found = crossed([before, one, two], halves)
+    found = crossed([before, one, two], [0, 1, 1], halves)
     assert found.losses.tolist() == [3, 2, 2, 3]
     assert found.f1 == 0
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed([before, good], halves).losses.tolist() == good.losses.tolist()
+    assert crossed([before, good], [0, 1], halves).losses.tolist() == good.losses.tolist()
     fewer = Score(torch.zeros(4, dtype=torch.double), torch.zeros(4, dtype=torch.bool))
-    assert liked([fewer, good], one) == 1, "fewer are right than at the beginning"
-    assert liked([good, fewer], fewer) == 1, "as many are right, and the loss is lower"
+    assert liked([fewer, good], [1, 2], one) == 1, "fewer are right than at the beginning"
+    assert liked([good, fewer], [1, 2], fewer) == 1, "as many are right, and the loss is lower"
+    best = score(0.5, 0.5, 0.4, 0.25)
+    assert liked([good, best], [1, 2], one) == 0, "the larger is better by no more than one standard error"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:

@@ -6,30 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unweave.repairing.fitting import fit
-
 __all__ = [
     "FEW",
     "along_edges",
     "by_label",
     "chance_share",
-    "feature_rows",
     "lift_of",
     "propagate",
-    "said_by_features",
     "spread_out",
     "weigh",
     "with_labels",
 ]
-
-FOLDS = 5
-"""A classifier of features is fitted without each fifth of the nodes in turn."""
-
-WIDE = 256
-"""Directions of features that are looked at, those of most spread; more is noise to a linear classifier."""
-
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)
-"""Weight decays that the first fold chooses from."""
 
 SWEEPS = 6
 """Of beliefs along the edges: as far as most graphs are wide."""
@@ -37,43 +24,17 @@ SWEEPS = 6
 FEW = 1e-3
 """Share of chance edges below which nothing is to be told from none."""
 
+RIDGE = 0.1
+"""Weight decay of the regression that weighs evidence: enough that what all edges have in common runs nowhere."""
+
+NEWTON, SMALL = 30, 1e-9
+"""Most steps of that regression, and the part of its loss that one must bring."""
+
 LEVELS = (0.5, 0.25, 0.1, 0.05)
 """Quantiles of chance below which what is there is counted."""
 
 PRIOR = 10.0
 """Edges that a kind of which nothing is known has seen: as the others are, on the whole."""
-
-
-def feature_rows(x: Tensor) -> Tensor:
-    """Features as a linear classifier takes them: of length 1, in the directions of most spread, and a constant."""
-    x = F.normalize(x.cpu().float(), dim=1)
-    if min(x.shape) > WIDE:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            _, _, directions = torch.svd_lowrank(x, q=WIDE, niter=2)
-        x = x @ directions
-    return torch.cat([x.double(), x.new_ones(x.size(0), 1).double()], dim=1)
-
-
-def said_by_features(x: Tensor, known: Tensor, log_class: Tensor, generator: torch.Generator) -> Tensor:
-    """Log-probabilities of the classes by features alone, by classifiers of other nodes.
-
-    Args:
-        x: Features (:func:`feature_rows`).
-        known: Mask of the nodes whose classes are learnt from.
-        log_class: What is believed of their classes.
-        generator: Deals the nodes into folds.
-    """
-    known, target = known.cpu(), log_class.cpu().exp()
-    fold = torch.randperm(x.size(0), generator=generator) % FOLDS
-    fits = {s: _said(x, target, known, fold == 0, s) for s in STRENGTHS}
-    judged = known & (fold == 0)
-    best = max(STRENGTHS, key=lambda s: float((fits[s][judged[fold == 0]] * target[judged]).sum()))
-    said = torch.zeros_like(target)
-    for number in range(FOLDS):
-        mine = fold == number
-        said[mine] = fits[best] if number == 0 else _said(x, target, known, mine, best)
-    return said
 
 
 def with_labels(said: Tensor, known: Tensor, log_class: Tensor) -> Tensor:
@@ -95,20 +56,6 @@ def spread_out(x: Tensor) -> Tensor:
     return F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
 
 
-def _said(x: Tensor, target: Tensor, known: Tensor, mine: Tensor, strength: float) -> Tensor:
-    """What a classifier of the other nodes says of some."""
-    return F.log_softmax(x[mine] @ _logistic(x[known & ~mine], target[known & ~mine], strength), dim=1)
-
-
-def _logistic(x: Tensor, target: Tensor, strength: float) -> Tensor:
-    """Weights of a multinomial logistic regression to probabilities."""
-
-    def loss(weight: Tensor) -> Tensor:
-        return F.cross_entropy(x @ weight, target, reduction="sum") + strength * weight.square().sum() / 2
-
-    return fit(loss, torch.zeros(x.size(1), target.size(1), dtype=x.dtype), iterations=50)
-
-
 def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
     """log density ratio of edges and chance pairs of their kind: a logistic regression on evidence, straight and bent.
 
@@ -117,9 +64,32 @@ def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
     scaled = (evidence - evidence.mean(dim=0)) / evidence.std(dim=0).clamp(min=1e-12)
     wide = torch.cat([scaled, torch.tanh(scaled), scaled.new_ones(scaled.size(0), 1)], dim=1)
     wide = torch.cat([wide, *((kind == number)[:, None] * wide for number in torch.unique(kind).tolist())], dim=1)
-    drift = wide @ _logistic(wide, torch.stack([~real, real], dim=1).double(), 0.1)
+    drift = wide @ _logistic(wide, real.double())
     even = torch.stack([torch.bincount(kind[some], minlength=3).clamp(min=1) for some in (real, ~real)]).double().log()
-    return drift[:, 1] - drift[:, 0] - (even[0] - even[1])[kind]
+    return drift - (even[0] - even[1])[kind]
+
+
+def _logistic(x: Tensor, target: Tensor) -> Tensor:
+    """Weights of a logistic regression, by Newton's method with steps that are halved where they do not help."""
+    weight = x.new_zeros(x.size(1))
+
+    def loss(at: Tensor) -> float:
+        missed = F.binary_cross_entropy_with_logits(x @ at, target, reduction="sum")
+        return float(missed + RIDGE * at.square().sum() / 2)
+
+    value = loss(weight)
+    for _ in range(NEWTON):
+        p = torch.sigmoid(x @ weight)
+        slope = x.t() @ (p - target) + RIDGE * weight
+        bend = (x * (p * (1 - p))[:, None]).t() @ x + RIDGE * torch.eye(x.size(1), dtype=x.dtype)
+        step = torch.linalg.solve(bend, slope)
+        size = 1.0
+        while (lower := loss(weight - size * step)) > value and size > SMALL:
+            size /= 2
+        if value - lower <= SMALL * abs(value):
+            break
+        weight, value = weight - size * step, lower
+    return weight
 
 
 def _means(values: Tensor, kind: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ Four things speak of a node's class: its label; what the model says unseen (:mod
 labels of its neighbours, by how classes mix along the edges of this graph (so that a graph whose neighbours differ is
 served too); and what features and labels say when they go along the edges
 (:func:`unweave.repairing.beliefs.along_edges`), which is a second opinion: to take away what contradicts a model only
-makes it surer of its own mistakes. All but its label are joined by a conditional logit of four weights. They are
-fitted to validation labels: what predicts training labels best also predicts how they went wrong.
+makes it surer of its own mistakes. All but its label are joined by a conditional logit of four weights and a
+constant for each class. They are fitted to validation labels: what predicts training labels best also predicts how they
+went wrong.
 
 Labels go wrong at a rate ε, each to class b with probability in proportion to p(b)^γ: to any class for γ = 0, to
 classes that the node is like for larger γ. Both are found by maximum likelihood. Then Bayes' rule says for every node
@@ -20,11 +21,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.graph.index import distinct_edges
-from unweave.repairing.beliefs import along_edges, by_label, feature_rows, said_by_features
+from unweave.repairing.beliefs import along_edges, by_label
+from unweave.repairing.features import feature_rows, said_by_features
 from unweave.repairing.fitting import fit
 from unweave.repairing.unseen import Unseen
 
-__all__ = ["Labels", "fitted_weights", "judge_labels"]
+__all__ = ["Labels", "fitted", "judge_labels"]
 
 FLOOR = -30.0
 """A log-probability below which a class is out of the question."""
@@ -96,57 +98,56 @@ def neighbour_evidence(data: Data, fold: Tensor, classes: int, known: Tensor) ->
     return total, count
 
 
-def second_opinion(
-    data: Data, rows: Tensor, fold: Tensor, believed: Tensor, rate: float, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    """What features and labels say along the edges of each node, but for the labels of its own fold.
+def second_opinion(data: Data, rows: Tensor, believed: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+    """What features and labels say along the edges of each node, but for its own label.
+
+    What a neighbour is told of a node does not come back from it, so that to take the label off what is believed in the
+    end is to have been without it, but for what comes round by circles of edges.
 
     Args:
         data: The graph.
         rows: Its features, as classifiers take them.
-        fold: The fold of each node.
         believed: Log-probabilities of the classes of training nodes, to learn from what features say.
         rate: The share of labels that is believed to be wrong.
-        generator: For the classifiers of features.
 
     Returns:
         Log-probabilities of the classes by features alone, and along the edges.
     """
     train = data.train_mask
-    said = said_by_features(rows, train, believed, generator).to(believed.device)
+    said = said_by_features(rows, train, believed).to(believed.device)
     ends = distinct_edges(data)
     ends = ends[ends[:, 0] != ends[:, 1]]
     if not ends.numel():
         return said, said
-    told, even = by_label(data.y, train, rate, said.size(1)), said.new_zeros(ends.size(0))
-    found = torch.zeros_like(said)
-    for number in torch.unique(fold).tolist():
-        mine = fold == number
-        own = F.log_softmax(said + told.masked_fill(mine[:, None], 0.0), dim=1)
-        found[mine] = along_edges(own, ends, even, train[ends].sum(dim=1))[0][mine]
-    return said, found
+    told = by_label(data.y, train, rate, said.size(1))
+    own = F.log_softmax(said + told, dim=1)
+    log_q, _, _ = along_edges(own, ends, said.new_zeros(ends.size(0)), train[ends].sum(dim=1))
+    return said, F.log_softmax(log_q - told, dim=1)
 
 
-def judge_labels(data: Data, seen: Unseen, trusted: Tensor, before: Labels | None = None, *, seed: int = 0) -> Labels:
+def judge_labels(
+    data: Data, seen: Unseen, trusted: Tensor, rows: Tensor | None = None, before: Labels | None = None
+) -> Labels:
     """Judge every training label.
 
     Args:
         data: The graph.
         seen: What the model says unseen.
         trusted: Mask of the validation nodes that may be used.
+        rows: Features, as classifiers take them (:func:`~unweave.repairing.features.feature_rows`), where
+            they are known.
         before: What was believed at a look before: labels that were doubted then speak for no neighbour now.
-        seed: Deals nodes to the classifiers of features.
     """
     train, y, classes = data.train_mask, data.y.clamp(min=0), seen.log_p.size(1)
     kept = train if before is None else train & ~before.doubted
     around, count = neighbour_evidence(data, seen.fold, classes, kept)
     believed = by_label(y, train, 0.0, classes) if before is None else before.log_class
+    rows = feature_rows(data.x) if rows is None else rows
     rate = FIRST_RATE if before is None else before.rate
-    rows = feature_rows(data.x) if before is None else before.rows
-    said, along = second_opinion(data, rows, seen.fold, believed, rate, torch.Generator().manual_seed(seed))
+    said, along = second_opinion(data, rows, believed, rate)
     channels = torch.stack([seen.log_p, around, around / count.clamp(min=1)[:, None], along])
-    weights = fitted_weights(channels[:, trusted], y[trusted])
-    log_p = F.log_softmax((weights[:, None, None] * channels).sum(dim=0), dim=-1)
+    weights, lean = fitted(channels[:, trusted], y[trusted])
+    log_p = F.log_softmax((weights[:, None, None] * channels).sum(dim=0) + lean, dim=-1)
     rate, pull = _noise(log_p[train], y[train])
     joint = _joint(log_p, y, rate, pull)
     log_class = torch.where(train[:, None], F.log_softmax(joint, dim=-1), log_p)
@@ -155,17 +156,22 @@ def judge_labels(data: Data, seen: Unseen, trusted: Tensor, before: Labels | Non
     return Labels(log_p, log_class, wrong, rate, pull, around, count, rows, said, tuple(weights.tolist()))
 
 
-def fitted_weights(channels: Tensor, labels: Tensor) -> Tensor:
-    """Weights above 0 of some log-probabilities, so that their weighted sum predicts labels best."""
-    start = torch.full((channels.size(0),), -3.0, dtype=torch.double, device=labels.device)
-    start[0] = 0.0
+def fitted(channels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights above 0 of some log-probabilities, and a constant for each class, so that their sum predicts labels best.
+
+    Wrong labels change how often a class is said at all; the constants put that right.
+    """
+    count, classes = channels.size(0), channels.size(2)
+    start = torch.zeros(count + classes, dtype=torch.double, device=labels.device)
+    start[1:count] = -3.0
 
     def loss(free: Tensor) -> Tensor:
-        mixed = (free.exp()[:, None, None] * channels).sum(dim=0)
-        # As if one observation spoke for each weight that it began with: with few labels nothing runs away.
+        mixed = (free[:count].exp()[:, None, None] * channels).sum(dim=0) + free[count:]
+        # As if one observation spoke for each number that it began with: with few labels nothing runs away.
         return F.cross_entropy(mixed, labels, reduction="sum") + (free - start).square().sum() / 2
 
-    return fit(loss, start).exp()
+    found = fit(loss, start)
+    return found[:count].exp(), found[count:]
 
 
 def _joint(

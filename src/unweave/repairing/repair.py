@@ -8,15 +8,16 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave.errors import ModelError
-from unweave.repairing.checks import KINDS, check_repair, halves
+from unweave.repairing.checks import KINDS, check_repair
+from unweave.repairing.deciding import score_on
 from unweave.repairing.result import Repair
-from unweave.repairing.rounds import SHOWN, Step, Watch, score_on, step
+from unweave.repairing.rounds import SHOWN, Step, Watch, step
 from unweave.repairing.suspects import Kind, Suspect
 from unweave.repairing.unseen import FOLDS
 from unweave.run.run import Run
 from unweave.training.adam import Progress
 
-__all__ = ["ROUNDS", "repair"]
+__all__ = ["ROUNDS", "mend", "repair"]
 
 ROUNDS = 3
 """Most rounds; each sees more clearly than the one before, and most of what is found is found by the second."""
@@ -76,10 +77,12 @@ def repair(
     wanted = (kinds,) if isinstance(kinds, str) else tuple(kinds)
     check_repair(run, wanted, false_share, rounds, folds)
     here = run if run.prepared is not None else run.prepare()
-    dealt = halves(run, seed)
-    begun = score_on(here, dealt)
-    watch = Watch(dealt, false_share, folds, seed, begun)
-    before, steps = here, list[Step]()
+    return mend(here, Watch.of(here, false_share, folds, seed), wanted, rounds, progress)
+
+
+def mend(run: Run, watch: Watch, wanted: tuple[str, ...], rounds: int, progress: Progress | None = None) -> Repair:
+    """Repair a prepared run that was checked; see :func:`repair`."""
+    here, steps = run, list[Step]()
     suspects: dict[tuple[str, tuple[int, ...]], Suspect] = {}
     judged: dict[str, Run] = {}
     for number, kind in product(range(1, rounds + 1), wanted):
@@ -93,18 +96,18 @@ def repair(
         if progress is not None:
             progress((number - 1) * len(wanted) + wanted.index(kind) + 1, rounds * len(wanted))
     return Repair(
-        before=before,
+        before=run,
         run=here,
         steps=tuple(steps),
         suspects=tuple(suspects.values()),
-        held_out=(begun, score_on(here, dealt)),
-        deciding=tuple((dealt[0] | dealt[1]).nonzero().flatten().tolist()),
+        held_out=(watch.begun, score_on(here, watch.halves)),
+        deciding=tuple((watch.halves[0] | watch.halves[1]).nonzero().flatten().tolist()),
         config={
             "kinds": list(wanted),
             "false_share": {kind: watch.share_of(cast(Kind, kind)) for kind in wanted},
             "rounds": rounds,
-            "folds": folds,
-            "seed": seed,
+            "folds": watch.folds,
+            "seed": watch.seed,
         },
     )
 

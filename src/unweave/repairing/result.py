@@ -7,7 +7,8 @@ from torch import nn
 from torch_geometric.data import Data
 
 from unweave.objective.scores import log_probabilities
-from unweave.repairing.rounds import Score, Step
+from unweave.repairing.deciding import Score
+from unweave.repairing.rounds import Step
 from unweave.repairing.suspects import Suspect, false_share
 from unweave.run.run import Run
 

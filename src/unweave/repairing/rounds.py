@@ -2,23 +2,25 @@
 
 A step is one kind of suspects: some are forgotten (a request), and labels whose right value is plain are corrected (a
 change). Validation nodes choose how much goes and decide whether that is kept, and no node does both: they are dealt
-into two halves, and what each half likes best is judged by the other. So all of them decide, and none by its own
-choice. Detection itself fits four weights to the first half, and looks at nothing else of them.
+into two halves, and what each half likes is judged by the other. So all of them decide, and none by its own choice.
+What is liked is the smallest removal whose loss is within one standard error of the least. Detection itself fits a few
+weights to the first half, and looks at nothing else of them.
 """
 
-import math
+from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import product
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.data import Data
 
 from unweave.changes import Change
 from unweave.errors import RequestError, SolverError
-from unweave.objective.scores import log_probabilities
+from unweave.repairing.checks import halves
+from unweave.repairing.deciding import Score, better, crossed, liked, moved, same, score_on
 from unweave.repairing.edges import judge_edges
-from unweave.repairing.labels import Labels, fitted_weights, judge_labels
+from unweave.repairing.features import feature_rows
+from unweave.repairing.labels import Labels, judge_labels
 from unweave.repairing.rows import judge_rows
 from unweave.repairing.suspects import (
     Kind,
@@ -35,11 +37,14 @@ from unweave.repairing.unseen import Unseen, unseen
 from unweave.request import Request
 from unweave.run.run import Run
 
-__all__ = ["SHOWN", "Score", "Step", "Watch", "crossed", "judge", "score_on", "step"]
+__all__ = ["SHOWN", "Step", "Watch", "judge", "on_cpu", "step"]
 
 LOOKS = 3
 """At labels, each by a model without what was doubted at the one before. On Cora with three labels in ten wrong (to the
 nearest class), a GCN finds them with an average precision of 0.79, 0.84, 0.86 and 0.86."""
+
+SETTLED = 0.01
+"""Share of the labels that may be doubted anew, or no longer, where it is settled which are."""
 
 WAYS = 5
 """How much goes is tried so many times: all that is allowed, and each time fewer right ones for each wrong one."""
@@ -57,31 +62,6 @@ are not seen by validation nodes, so that only what is nearly sure goes."""
 PLAIN = 0.9
 """Probability from which a class is plain enough to correct a label to it: a wrong correction harms like a wrong label,
 where one that is forgotten is only missed."""
-
-
-@dataclass(frozen=True, eq=False)
-class Score:
-    """How good a model is on some nodes.
-
-    Attributes:
-        losses: Of each node, the squared error of the probabilities of all classes (Brier score): 0 where the model is
-            sure and right, 2 where it is sure and wrong, so that no few nodes outweigh the others. At the temperature
-            that the other half of the nodes wants.
-        right: Whether each is predicted as it is labelled.
-    """
-
-    losses: Tensor = field(repr=False)
-    right: Tensor = field(repr=False)
-
-    @property
-    def loss(self) -> float:
-        """Mean squared error of the probabilities."""
-        return float(self.losses.mean())
-
-    @property
-    def f1(self) -> float:
-        """Micro-F1."""
-        return float(self.right.double().mean())
 
 
 @dataclass(frozen=True)
@@ -115,24 +95,6 @@ class Step:
     requests: tuple[str, ...] = ()
 
 
-def score_on(run: Run, halves: tuple[Tensor, Tensor]) -> Score:
-    """How good a run is on the validation nodes, each half at the temperature that the other wants.
-
-    A temperature takes out how sure of itself a model is, which removing data changes for reasons of its own.
-
-    Args:
-        run: A run.
-        halves: Masks of the two halves.
-    """
-    said = log_probabilities(run.model, run.data, run.forward).detach().double()
-    labels, losses = run.data.y, said.new_zeros(said.size(0))
-    for mine, other in (halves, halves[::-1]):
-        scaled = F.softmax(fitted_weights(said[None, other], labels[other]) * said[mine], dim=-1)
-        losses[mine] = (scaled - F.one_hot(labels[mine], said.size(1))).square().sum(dim=1)
-    nodes = halves[0] | halves[1]
-    return Score(losses[nodes], (said.argmax(dim=1) == labels)[nodes])
-
-
 @dataclass(frozen=True)
 class Watch:
     """Who looks at what: the options of a repair, and what was found of the run looked at last.
@@ -153,6 +115,12 @@ class Watch:
     begun: Score
     known: dict[int, tuple[Run, Unseen, Labels]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, run: Run, share: float | None, folds: int, seed: int) -> "Watch":
+        """Who looks at a run at the very beginning."""
+        dealt = halves(run, seed)
+        return cls(dealt, share, folds, seed, score_on(run, dealt))
+
     def share_of(self, kind: Kind) -> float:
         """The share of false discoveries that is allowed of a kind."""
         return SHARES[kind] if self.share is None else self.share
@@ -164,11 +132,13 @@ class Watch:
         neither for nor against its neighbours at the next, by a model that has forgotten it.
         """
         if id(run) not in self.known:
-            here, found = run, None
-            for _ in range(LOOKS):
+            here, data, found = run, on_cpu(run.data), None
+            rows, trusted = self._rows(data), self.halves[0].cpu()
+            for number in range(LOOKS):
                 seen = unseen(here, folds=self.folds, seed=self.seed)
-                last, found = found, judge_labels(run.data, seen, self.halves[0], found, seed=self.seed)
-                if torch.equal(found.doubted, torch.zeros_like(found.doubted) if last is None else last.doubted):
+                last, found = found, judge_labels(data, seen, trusted, rows, found)
+                old = torch.zeros_like(found.doubted) if last is None else last.doubted
+                if int((found.doubted ^ old).sum()) <= SETTLED * int(run.data.train_mask.sum()) or number == LOOKS - 1:
                     break
                 labels = found.doubted.nonzero().flatten().tolist()
                 try:
@@ -181,10 +151,22 @@ class Watch:
             self.known[id(run)] = (run, seen, found)  # the run is held, so that no other has its id
         return self.known[id(run)][1:]
 
+    def _rows(self, data: Data) -> Tensor:
+        """Features as classifiers take them; those of the run before where they are the same."""
+        for last, _, found in self.known.values():
+            if torch.equal(last.data.x.cpu(), data.x):
+                return found.rows
+        return feature_rows(data.x)
+
+
+def on_cpu(data: Data) -> Data:
+    """A graph where suspects are judged: many small steps, which a GPU would only wait for."""
+    return copy(data).cpu()
+
 
 def judge(run: Run, kind: Kind, watch: Watch) -> list[Suspect]:
     """All that may be wrong of one kind, most suspect first."""
-    data = run.data
+    data = on_cpu(run.data)
     seen, found = watch.labels_of(run)
     if kind == "labels":
         return suspect_labels(data, seen, found, _suspect(found.wrong, watch.share_of(kind)))
@@ -232,15 +214,15 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     told = Step(number, kind, len(most), false_share(most), 0, 0, False, _unsure(suspects, share), before, None)
     if not most:
         return run, told, suspects
-    ways, failed = _ways(run, suspects, share, number, watch)
+    ways, failed = _ways(run, suspects, share, number, watch, before)
     if not ways:
         return run, replace(told, why=failed), suspects
-    scores = [way[2] for way in ways]
-    after, acted, score = ways[liked(scores, watch.begun)]
+    scores, sizes = [way[2] for way in ways], [len(way[1]) for way in ways]
+    after, acted, score = ways[liked(scores, sizes, watch.begun)]
     if kind == "triggers":
-        good = _same(before, score)
+        good = same(before, score)
     else:
-        good = score.loss < before.loss and _better(before, crossed([before, *scores], watch.halves))
+        good = score.loss < before.loss and better(before, crossed([before, *scores], [0, *sizes], watch.halves))
     kept = good and score.f1 >= watch.begun.f1
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(
@@ -256,48 +238,38 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     )
     done = {one.item for one in acted}
     others = [suspect for suspect in suspects if suspect.item not in done]
-    return (after if kept else run), told, (acted + others if kept else suspects)
-
-
-def liked(ways: list[Score], begun: Score) -> int:
-    """Which way the nodes like best: of least loss among those by which no fewer are right than at the beginning."""
-    return min(range(len(ways)), key=lambda i: (ways[i].f1 < begun.f1, ways[i].loss))
-
-
-def crossed(ways: list[Score], halves: tuple[Tensor, Tensor]) -> Score:
-    """Each half of the nodes by the way of least loss to the other half: what choosing among them is worth."""
-    first = halves[0][halves[0] | halves[1]]
-    losses, right = ways[0].losses.clone(), ways[0].right.clone()
-    for mine in (first, ~first):
-        best = min(ways, key=lambda way: float(way.losses[~mine].mean()))
-        losses[mine], right[mine] = best.losses[mine], best.right[mine]
-    return Score(losses, right)
+    # Prepared once, and not for every fold and try that follows.
+    return (after.prepare() if kept else run), told, (acted + others if kept else suspects)
 
 
 def _ways(
-    run: Run, suspects: list[Suspect], share: float, number: int, watch: Watch
+    run: Run, suspects: list[Suspect], share: float, number: int, watch: Watch, before: Score
 ) -> tuple[list[tuple[Run, list[Suspect], Score]], str]:
-    """Some ways to be without the suspects, each with how good it is; or why there is none.
+    """Some ways to be without the suspects, the smallest first, each with how good it is; or why there is none.
 
-    Of backdoors, which validation nodes do not see, all that is proposed goes.
+    It ends at what is worse than the best by more than chance: more would be worse still. Of backdoors, which
+    validation nodes do not see, all that is proposed goes.
     """
-    hidden = suspects[0].kind == "triggers"
     found: list[tuple[Run, list[Suspect], Score]] = []
-    tried: set[tuple[int, bool]] = set()
-    failed = ""
-    for allowed, correct in product([share] if hidden else shares_tried(share), (False, True)):
+    sizes, failed = {0}, ""
+    for allowed in [share] if suspects[0].kind == "triggers" else shares_tried(share):
         chosen = _spared(run, proposed(suspects, allowed))
-        acted = [_action(suspect, number, correct) for suspect in chosen]
-        key = (len(acted), any(suspect.action == "relabelled" for suspect in acted))
-        if not acted or key in tried:
+        if len(chosen) in sizes:
             continue
-        tried.add(key)
-        try:
-            after = carry_out(run, acted, number)
-        except (SolverError, RequestError) as error:
-            failed = str(error)
-            continue
-        found.append((after, acted, score_on(after, watch.halves)))
+        sizes.add(len(chosen))
+        forgotten, corrected = ([_action(suspect, number, correct) for suspect in chosen] for correct in (False, True))
+        here = []
+        for acted in [forgotten] if corrected == forgotten else [forgotten, corrected]:
+            try:
+                after = carry_out(run, acted, number)
+            except (SolverError, RequestError) as error:
+                failed = str(error)
+                continue
+            here.append((after, acted, score_on(after, watch.halves)))
+        found += here
+        best = min((before, *(way[2] for way in found)), key=lambda score: score.loss)
+        if here and min(moved(best.losses, way[2].losses) for way in here) > 2:
+            break
     return found, f"no step could be taken: {failed}" if failed else "it would take the last label of a class"
 
 
@@ -323,33 +295,12 @@ def _spared(run: Run, acted: list[Suspect]) -> list[Suspect]:
     return kept
 
 
-def _better(before: Score, after: Score) -> bool:
-    """Whether a loss is lower by more than two standard errors of the difference, node by node; or F1 is higher too."""
-    moved = _moved(before, after)
-    return moved < -2 or (moved < 0 and after.f1 > before.f1)
-
-
-def _same(before: Score, after: Score) -> bool:
-    """Whether a loss is no higher than chance makes it: two standard errors of the difference, node by node.
-
-    A backdoor does nothing to nodes that do not carry its pattern, so that validation nodes can only tell that nothing
-    is lost.
-    """
-    return _moved(before, after) <= 2
-
-
-def _moved(before: Score, after: Score) -> float:
-    """How far losses have moved, in standard errors of the difference, node by node."""
-    moved = after.losses - before.losses
-    return float(moved.mean() / (moved.std() / math.sqrt(moved.numel())).clamp(min=torch.finfo(moved.dtype).tiny))
-
-
 def _why(before: Score, after: Score, kept: bool, good: bool) -> str:
-    moved = f"validation loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
+    told = f"validation loss {before.loss:.4f} → {after.loss:.4f}, F1 {before.f1:.3f} → {after.f1:.3f}"
     word = "F1 is lower than at the beginning" if good and not kept else "no better than chance"
     if kept:
         word = "better" if after.loss < before.loss else "as good"
-    return f"{word}: {moved}"
+    return f"{word}: {told}"
 
 
 def _action(suspect: Suspect, number: int, correct: bool) -> Suspect:

@@ -17,9 +17,9 @@ from unweave.run.run import Run
 
 __all__ = ["FOLDS", "Unseen", "deal", "unseen"]
 
-FOLDS = 10
-"""Ninety of a hundred labels stay in each, so that a model of a fold is nearly as good as the whole one."""
-
+FOLDS = 5
+"""Eighty of a hundred labels stay in each. With ten folds, at twice the cost, labels are judged about the same: average
+precision (nearest class, three in ten) 0.869 against 0.865 on Cora, 0.758 against 0.749 on CiteSeer."""
 
 STEPS = 10
 """Gradients of a restart. With as many as it takes, two to four times that, labels are judged the
@@ -29,7 +29,7 @@ same: average precision on Cora (nearest class, a tenth) is 0.762 either way, on
 
 @dataclass(frozen=True)
 class Unseen:
-    """Predictions of every node by a model that has not seen its label.
+    """Predictions of every node by a model that has not seen its label; on the CPU, where they are judged.
 
     Attributes:
         log_p: Log-probabilities of the classes, ``[nodes, classes]``.
@@ -82,4 +82,4 @@ def unseen(run: Run, *, folds: int = FOLDS, seed: int = 0) -> Unseen:
         log_p[mine] = found[mine]
         passes += 1 + (here.receipts[-1].passes or 0 if labels else 0)
     assert log_p is not None
-    return Unseen(log_p, fold, round(passes))
+    return Unseen(log_p.cpu(), fold.cpu(), round(passes))
