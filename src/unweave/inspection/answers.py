@@ -10,10 +10,7 @@ from torch_geometric.data import Data
 from unweave.inspection.leverage import Leverage, bends, eye, settled
 from unweave.objective.losses import Loss, with_slope
 
-__all__ = ["NEAR", "Answer", "Answers", "flat", "times"]
-
-NEAR = 0.1
-"""How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
+__all__ = ["Answer", "Answers", "flat", "times"]
 
 
 class Answer(NamedTuple):
@@ -71,7 +68,7 @@ class Answers:
     def pulled(self, nodes: Tensor, outputs: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
         """⟨s_u, J'ᵀr(z')⟩ of some training nodes, from z' and J' s: to first order how they answer is of no account.
 
-        Also about how far each moves its own output, or would: beyond ``NEAR`` it is to be known (:meth:`answer`).
+        Also about how far each moves its own output, or would: beyond a little it is to be known (:meth:`answer`).
         """
         place = self.place[nodes]
         slope = self.slope[place]

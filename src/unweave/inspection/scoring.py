@@ -24,13 +24,16 @@ from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
 from unweave.graph.index import among
-from unweave.inspection.answers import NEAR, Answers, flat
+from unweave.inspection.answers import Answers, flat
 from unweave.inspection.closer import Closer, Far, joined_far
 from unweave.inspection.counted import Counted
 from unweave.inspection.removals import Removals
 from unweave.objective.losses import Loss
 
 __all__ = ["Engine", "Scorer"]
+
+NEAR = 0.1
+"""How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
 
 SWUNG = 0.3
 """How far an output that the quantity counts must be moved, in its own units, for the slope of the quantity to be
@@ -206,7 +209,8 @@ class Scorer:
         with torch.no_grad():
             found = self._unlabelled(removals)
             far = self._weighed(self._gone(removals), torch.zeros_like(every), every, outputs, along, found)
-            for some in far.trained.nonzero().flatten().split(self._most_far):
+            rows = far.trained.nonzero().flatten()
+            for some in torch.split(rows, self._most_far) if rows.numel() else ():
                 answer = self._answers.answer(far.nodes[some], far.after[some], far.along[some])
                 found += (far.felt[some] - answer.pull).sum()
         return float(found)

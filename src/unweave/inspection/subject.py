@@ -120,7 +120,7 @@ class Subject:
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor]:
         """The outputs of all nodes, and how they move along s."""
-        if self._followed:
+        if self.followed:
             outputs, along = self.engine.whole
             return outputs.double(), along[:, 0].double()
         return self.outputs(self.data)
@@ -212,7 +212,7 @@ class Subject:
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
         self.objective.meter.passes += 1 + directions.size(0)
-        if self._followed:
+        if self.followed:
             form = self._form(directions, self._single.x.dtype)
             assert form is not None
             return Ripples(self._single, form)
@@ -264,7 +264,7 @@ class Subject:
         return torch.stack([at_once + by_outputs, by_along], dim=1).to(outputs)
 
     @cached_property
-    def _followed(self) -> bool:
+    def followed(self) -> bool:
         """Whether the model is one whose changes are followed through its layers."""
         return self._form(self.direction.s[None], self.theta.dtype) is not None
 
