@@ -66,7 +66,7 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
         after, moved = there.outputs(theta), torch.func.jacrev(there.outputs)(theta)
         effect = validation(model, left.data, data, left.nodes) - validation(model, data, data, left.nodes)
         effect += float(s @ ((here.mu - there.mu) * theta))
-        lone, heeds = [], []  # the step of each training node by itself, and how it heeds those of others
+        lone, heeds, gives = [], [], []  # each training node's step by itself, and how it heeds those of others
         for u in nodes:
             pull, gone = jacobian[u].T @ r[u], jacobian[u].T @ bend[u] @ jacobian[u]
             effect += float(jacobian[u] @ (s + more[u]) @ r[u])
@@ -81,8 +81,14 @@ def dense_scores(model: nn.Module, data: Data, requests: list[uw.Request]) -> li
                 gone = gone - moved[u].T @ (share.diag() - share[:, None] * share) @ moved[u]
             lone.append(without[u] @ pull)
             heeds.append(whole @ torch.linalg.solve(whole - gone, gone @ s))
+            gives.append(torch.linalg.solve(whole - gone, gone))
         step, counted = torch.stack(lone).sum(dim=0), data.val_mask.clone()
-        effect += sum(float(heed @ (step - own)) for heed, own in zip(heeds, lone, strict=True))
+        first = sum(float(heed @ (step - own)) for heed, own in zip(heeds, lone, strict=True))
+        again = [give @ (step - own) for give, own in zip(gives, lone, strict=True)]
+        last = torch.stack(again).sum(dim=0)
+        second = sum(float(heed @ (last - own)) for heed, own in zip(heeds, again, strict=True))
+        share = first / (first - second) if first * second < 0 else 1.0
+        effect, step = effect + first + share * second, step + share * last
         effect -= float((r * (jacobian @ step))[counted].sum()) / int(data.val_mask.sum())
         counted[left.nodes] = False  # a deleted node has no part in the quantity
         effect += float((slopes(after) * (moved @ step))[counted].sum()) / int(data.val_mask.sum())

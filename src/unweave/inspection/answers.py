@@ -20,11 +20,24 @@ class Answer(NamedTuple):
         pull: ⟨s_u, J'ᵀr''⟩.
         step: The step δ_u of the parameters that each causes by itself, as its products with all x.
         heed: How the effect that each has changes with a step of others, in the same way: ⟨heed, δ⟩.
+        rows: J x.
+        inner: T.
+        felt: J'₋ x, where J'₋ = J' H₋⁻¹ H is J' as it is felt without the curvature of the node.
+        give: How r'' moves with the output.
     """
 
     pull: Tensor
     step: Tensor
     heed: Tensor
+    rows: Tensor
+    inner: Tensor
+    felt: Tensor
+    give: Tensor
+
+    def respond(self, others: Tensor) -> Tensor:
+        """How the step that each causes changes with a step of others, to first order."""
+        bent = times(self.rows, times(self.inner, times(self.rows.mT, others)))
+        return bent - times(self.felt, times(self.give, times(self.felt.mT, others)))
 
 
 class Answers:
@@ -93,9 +106,9 @@ class Answers:
         step = step + times(before, times(inner, times(before.mT, step)))
         there = (flat(outputs) + shift - times(blocks, last)).reshape(outputs.shape)
         bend = bends(self._loss, there, labels)
-        give = torch.linalg.solve(eye(bend) + bend @ blocks, times(bend, felt))
-        heed = times(before, self.bent[place] - times(inner, times(cross.mT, give))) - times(pushed, give)
-        return Answer((felt * last).sum(dim=1), step, heed)
+        give, seen = torch.linalg.solve(eye(bend) + bend @ blocks, bend), pushed + before @ inner @ cross.mT
+        heed = times(before, self.bent[place]) - times(seen, times(give, felt))
+        return Answer((felt * last).sum(dim=1), step, heed, before, inner, seen, give)
 
     def left(self, nodes: Tensor) -> "Answer":
         """What some training nodes do whose labels go."""
@@ -104,7 +117,8 @@ class Answers:
         pushed, inner = self._leverage.pushed[place], self._leverage.inner[place]
         step = times(pushed, self.slope[place])
         step = step + times(pushed, times(inner, times(pushed.mT, step)))
-        return Answer(self.pulls[nodes], step, times(pushed, self.bent[place]))
+        heed = times(pushed, self.bent[place])
+        return Answer(self.pulls[nodes], step, heed, pushed, inner, torch.zeros_like(pushed), torch.zeros_like(inner))
 
     def slopes(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """How −Σ ⟨J s, r⟩ over the training nodes begins to change with the outputs of all nodes, and with J s."""

@@ -70,10 +70,13 @@ class Closer:
         steps = far.after.new_zeros(chosen.numel(), self._leverage.directions.size(0))
         heeds, other, alone = torch.zeros_like(steps), torch.zeros_like(steps), steps[:, 0].clone()
 
+        answers = list[tuple[Tensor, Answer]]()
+
         def count(which: Tensor, answer: Answer) -> None:
             steps.index_add_(0, which, answer.step)
             heeds.index_add_(0, which, answer.heed)
             alone.index_add_(0, which, (answer.step * answer.heed).sum(dim=1))
+            answers.append((which, answer))
 
         looked = far.close.nonzero().flatten()
         pushed = self._looked_at(removals, far, looked)
@@ -91,7 +94,17 @@ class Closer:
         other.index_add_(0, number[rows], times(pushed[mine], now) - self._before[counted.place[far.nodes[rows]]])
         gone = some.nodes[:, counted.mask[some.nodes[1]]]
         other.index_add_(0, gone[0], -self._before[counted.place[gone[1]]])
-        found.index_add_(0, chosen, (steps * (heeds + other)).sum(dim=1) - alone)
+        first = (steps * heeds).sum(dim=1) - alone
+        again, alone = torch.zeros_like(steps), torch.zeros_like(alone)
+        for which, answer in answers:
+            more = answer.respond(steps[which] - answer.step)
+            again.index_add_(0, which, more)
+            alone.index_add_(0, which, (more * answer.heed).sum(dim=1))
+        second = (again * heeds).sum(dim=1) - alone
+        # Answers against each other are a series 1 − g + g² − …, which is 1 / (1 + g); of others two terms are taken.
+        share = torch.where(first * second < 0, first / (first - second), torch.ones_like(first))
+        steps += share[:, None] * again
+        found.index_add_(0, chosen, first + share * second + (steps * other).sum(dim=1))
 
     def _looked_at(self, removals: Removals, far: Far, rows: Tensor) -> Tensor:
         """J' x of some of these nodes."""

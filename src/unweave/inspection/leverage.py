@@ -91,13 +91,14 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def most_directions(theta: Tensor) -> int:
+def most_directions(theta: Tensor, samples: int) -> int:
     """How many x there are at most: as many as parameters, where these are few enough to take each, or samples."""
-    tuning = TUNING.inspection
-    return theta.numel() if theta.numel() <= tuning.samples * tuning.small else tuning.samples
+    return theta.numel() if theta.numel() <= samples * TUNING.inspection.small else samples
 
 
-def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float, at_once: int) -> Leverage:
+def find_leverage(
+    objective: Objective, theta: Tensor, prepared: Prepared, damping: float, samples: int, at_once: int
+) -> Leverage:
     """How every training node moves its own output.
 
     From random samples, or exactly where the model has no more parameters than these would take products. The fewer
@@ -109,19 +110,20 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         theta: θ0.
         prepared: Of this model.
         damping: What is added to the curvature.
+        samples: How many, at most.
         at_once: Samples to work on side by side.
     """
     point = objective.at(theta)
     operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
     root = _root(objective.loss, outputs, objective.data.y[nodes])
-    if most_directions(theta) == theta.numel():
+    if most_directions(theta, samples) == theta.numel():
         directions = _columns(operator, theta, damping)
         pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
         root = root.double()
         rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
         return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
-    generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, tuning.samples)
+    generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, samples)
     found: list[tuple[Tensor, Tensor]] = []
     rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
     share = rest.new_zeros(rest.size(0))
@@ -135,7 +137,7 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         share, done = share + felt.square().sum(dim=(1, 2)), done + many
         if done == tuning.fewest:
             enough = 2 * float((share / done).square().mean()) / tuning.precision**2
-            count = min(tuning.samples, max(done, ceil(enough)))
+            count = min(samples, max(done, ceil(enough)))
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
