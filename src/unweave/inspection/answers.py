@@ -1,18 +1,43 @@
 """How training nodes answer a removal: what each of them pulls at the parameters with, before and after it."""
 
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.inspection.leverage import Leverage, bends, settled
+from unweave.inspection.leverage import Leverage, bends, eye, settled
 from unweave.objective.losses import Loss, with_slope
 
-__all__ = ["Answers", "flat", "times"]
+__all__ = ["Answer", "Answers", "flat", "times"]
 
-NEAR = 0.1
-"""How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
+
+class Answer(NamedTuple):
+    """How some training nodes answer a removal.
+
+    Attributes:
+        pull: ⟨s_u, J'ᵀr''⟩.
+        step: The step δ_u of the parameters that each causes by itself, as its products with all x.
+        heed: How the effect that each has changes with a step of others, in the same way: ⟨heed, δ⟩.
+        rows: J x.
+        inner: T.
+        felt: J'₋ x, where J'₋ = J' H₋⁻¹ H is J' as it is felt without the curvature of the node.
+        give: How r'' moves with the output.
+    """
+
+    pull: Tensor
+    step: Tensor
+    heed: Tensor
+    rows: Tensor
+    inner: Tensor
+    felt: Tensor
+    give: Tensor
+
+    def respond(self, others: Tensor) -> Tensor:
+        """How the step that each causes changes with a step of others, to first order."""
+        bent = times(self.rows, times(self.inner, times(self.rows.mT, others)))
+        return bent - times(self.felt, times(self.give, times(self.felt.mT, others)))
 
 
 class Answers:
@@ -54,32 +79,46 @@ class Answers:
         return found
 
     def pulled(self, nodes: Tensor, outputs: Tensor, along: Tensor) -> tuple[Tensor, Tensor]:
-        """⟨s_u, J'ᵀr''⟩ of some training nodes, from z' and J' s, with J for J' where r'' needs it.
+        """⟨s_u, J'ᵀr(z')⟩ of some training nodes, from z' and J' s: to first order how they answer is of no account.
 
-        Also about how far each moves its own output.
+        Also about how far each moves its own output, or would: beyond a little it is to be known (:meth:`answer`).
         """
         place = self.place[nodes]
         slope = self.slope[place]
         new = flat(with_slope(self._loss, outputs, self._labels[nodes])[1])
-        found = (along * new + self._freed[place] * slope).sum(dim=1)  # to first order the answer is of no account
-        moved = self.reach[place] * (new - slope).norm(dim=1)
-        far = (moved > NEAR).nonzero().flatten()
-        if far.numel():
-            there, blocks = place[far], self._blocks[place[far]]
-            pull = times(blocks, slope[far])
-            last = settled(self._loss, outputs[far], self._labels[nodes[far]], pull, blocks)
-            found[far] = ((along[far] + self._freed[there]) * last).sum(dim=1)
-        return found, moved
+        found = (along * new + self._freed[place] * slope).sum(dim=1)
+        return found, self.reach[place] * (new - slope).norm(dim=1)
 
-    def settled(self, nodes: Tensor, outputs: Tensor, pushed: Tensor) -> tuple[Tensor, Tensor]:
-        """r'' of some training nodes from z' and J' x, and what J' s gains as the curvature of each is left out."""
+    def answer(self, nodes: Tensor, outputs: Tensor, along: Tensor, pushed: Tensor | None = None) -> "Answer":
+        """How some training nodes answer, from z', J' s and J' x, with J for J' where no J' x is given."""
         assert self._leverage is not None
-        known, place = self._leverage, self.place[nodes]
-        inner, slope = known.inner[place], self.slope[place]
-        cross = pushed.mT @ known.pushed[place]
-        pull = times(cross, slope + times(inner, times(known.spread[place], slope)))
+        place = self.place[nodes]
+        known, slope, inner = self._leverage, self.slope[place], self._leverage.inner[place]
+        before = known.pushed[place]
+        pushed = before if pushed is None else pushed
+        cross = pushed.mT @ before
+        shift = times(cross, slope + times(inner, times(known.spread[place], slope)))
         blocks = pushed.mT @ pushed + cross @ inner @ cross.mT
-        return settled(self._loss, outputs, self._labels[nodes], pull, blocks), times(cross, self.bent[place])
+        labels = self._labels[nodes]
+        last = settled(self._loss, outputs, labels, shift, blocks)
+        felt = along + times(cross, self.bent[place])
+        step = times(before, slope) - times(pushed, last)
+        step = step + times(before, times(inner, times(before.mT, step)))
+        there = (flat(outputs) + shift - times(blocks, last)).reshape(outputs.shape)
+        bend = bends(self._loss, there, labels)
+        give, seen = torch.linalg.solve(eye(bend) + bend @ blocks, bend), pushed + before @ inner @ cross.mT
+        heed = times(before, self.bent[place]) - times(seen, times(give, felt))
+        return Answer((felt * last).sum(dim=1), step, heed, before, inner, seen, give)
+
+    def left(self, nodes: Tensor) -> "Answer":
+        """What some training nodes do whose labels go."""
+        assert self._leverage is not None
+        place = self.place[nodes]
+        pushed, inner = self._leverage.pushed[place], self._leverage.inner[place]
+        step = times(pushed, self.slope[place])
+        step = step + times(pushed, times(inner, times(pushed.mT, step)))
+        heed = times(pushed, self.bent[place])
+        return Answer(self.pulls[nodes], step, heed, pushed, inner, torch.zeros_like(pushed), torch.zeros_like(inner))
 
     def slopes(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """How −Σ ⟨J s, r⟩ over the training nodes begins to change with the outputs of all nodes, and with J s."""

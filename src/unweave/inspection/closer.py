@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unweave.inspection.answers import Answers, times
+from unweave.inspection.answers import Answer, Answers, times
 from unweave.inspection.counted import Counted
 from unweave.inspection.leverage import Leverage
 from unweave.inspection.removals import Removals
@@ -15,7 +15,10 @@ __all__ = ["Closer", "Far", "joined_far"]
 
 
 class Far(NamedTuple):
-    """Nodes of removals to look at closely: removal, node, z', J' s, the pull that was counted, whether trained on."""
+    """Nodes that removals move far: removal, node, z', J' s, and the pull that was counted.
+
+    Also whether they are trained on, and whether J' is to be looked at.
+    """
 
     which: Tensor
     nodes: Tensor
@@ -23,6 +26,7 @@ class Far(NamedTuple):
     along: Tensor
     felt: Tensor
     trained: Tensor
+    close: Tensor
 
 
 def joined_far(parts: Sequence[Far]) -> Far:
@@ -62,23 +66,49 @@ class Closer:
     def correct(self, found: Tensor, removals: Removals, far: Far, train: Tensor) -> None:
         """Put what nodes really do in the place of what was counted for them."""
         chosen, number = torch.unique(far.which, return_inverse=True)
-        some = removals.some(chosen)
-        pushed = self._pushes(some, number * self._size + far.nodes)
-        pull = pushed.new_zeros(chosen.numel(), pushed.size(1))
-        other, slope = torch.zeros_like(pull), self._answers.slope
-        mine = far.trained.nonzero().flatten()
-        place = self._answers.place[far.nodes[mine]]
-        last, felt = self._answers.settled(far.nodes[mine], far.after[mine], pushed[mine])
-        found.index_add_(0, far.which[mine], far.felt[mine] - ((far.along[mine] + felt) * last).sum(dim=1))
-        was = times(self._leverage.pushed[place], slope[place])
-        pull.index_add_(0, number[mine], was - times(pushed[mine], last))
+        some, known, counted = removals.some(chosen), self._answers, self._counted
+        steps = far.after.new_zeros(chosen.numel(), self._leverage.directions.size(0))
+        heeds, other, alone = torch.zeros_like(steps), torch.zeros_like(steps), steps[:, 0].clone()
+
+        answers = list[tuple[Tensor, Answer]]()
+
+        def count(which: Tensor, answer: Answer) -> None:
+            steps.index_add_(0, which, answer.step)
+            heeds.index_add_(0, which, answer.heed)
+            alone.index_add_(0, which, (answer.step * answer.heed).sum(dim=1))
+            answers.append((which, answer))
+
+        looked = far.close.nonzero().flatten()
+        pushed = self._looked_at(removals, far, looked)
+        near = (far.trained & ~far.close).nonzero().flatten()
+        mine = far.trained[looked].nonzero().flatten()
+        for rows, along in ((near, None), (looked[mine], pushed[mine])):
+            answer = known.answer(far.nodes[rows], far.after[rows], far.along[rows], along)
+            found.index_add_(0, far.which[rows], far.felt[rows] - answer.pull)
+            count(number[rows], answer)
         gone = some.labels[:, train[some.labels[1]]]
-        place = self._answers.place[gone[1]]
-        pull.index_add_(0, gone[0], times(self._leverage.pushed[place], slope[place]))
-        mine = self._counted.mask[far.nodes].nonzero().flatten()
-        now = self._counted.slopes(far.after[mine], far.nodes[mine])
-        was = self._before[self._counted.place[far.nodes[mine]]]
-        other.index_add_(0, number[mine], times(pushed[mine], now) - was)
-        gone = some.nodes[:, self._counted.mask[some.nodes[1]]]
-        other.index_add_(0, gone[0], -self._before[self._counted.place[gone[1]]])
-        found.index_add_(0, chosen, (pull * other).sum(dim=1))
+        count(gone[0], known.left(gone[1]))
+        mine = counted.mask[far.nodes[looked]].nonzero().flatten()
+        rows = looked[mine]
+        now = counted.slopes(far.after[rows], far.nodes[rows])
+        other.index_add_(0, number[rows], times(pushed[mine], now) - self._before[counted.place[far.nodes[rows]]])
+        gone = some.nodes[:, counted.mask[some.nodes[1]]]
+        other.index_add_(0, gone[0], -self._before[counted.place[gone[1]]])
+        first = (steps * heeds).sum(dim=1) - alone
+        again, alone = torch.zeros_like(steps), torch.zeros_like(alone)
+        for which, answer in answers:
+            more = answer.respond(steps[which] - answer.step)
+            again.index_add_(0, which, more)
+            alone.index_add_(0, which, (more * answer.heed).sum(dim=1))
+        second = (again * heeds).sum(dim=1) - alone
+        # Answers against each other are a series 1 − g + g² − …, which is 1 / (1 + g); of others two terms are taken.
+        share = torch.where(first * second < 0, first / (first - second), torch.ones_like(first))
+        steps += share[:, None] * again
+        found.index_add_(0, chosen, first + share * second + (steps * other).sum(dim=1))
+
+    def _looked_at(self, removals: Removals, far: Far, rows: Tensor) -> Tensor:
+        """J' x of some of these nodes."""
+        if not rows.numel():
+            return self._leverage.pushed[:0]
+        chosen, number = torch.unique(far.which[rows], return_inverse=True)
+        return self._pushes(removals.some(chosen), number * self._size + far.nodes[rows])

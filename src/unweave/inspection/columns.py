@@ -14,6 +14,7 @@ import copy
 import torch
 from torch import Tensor
 
+from unweave.inspection.ripples import Ripples
 from unweave.inspection.subject import Subject
 
 __all__ = ["score_columns"]
@@ -21,6 +22,10 @@ __all__ = ["score_columns"]
 
 def score_columns(subject: Subject) -> Tensor:
     """The predicted change of the quantity by setting each column of x to zero for all nodes."""
+    if subject.followed and subject.quantity.function is None:  # which may read the features too
+        engine = subject.engine
+        assert isinstance(engine, Ripples)
+        return -engine.fading() / 2
     data = copy.copy(subject.data)
     data.x = subject.data.x.detach().clone().requires_grad_()
     loss, quantity, mask = subject.objective.loss, subject.quantity, data.train_mask

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch_geometric.data import Data
 
-from unweave._core.sparse import multiply
+from unweave._core.sparse import Matrix, multiply
 from unweave.models.activation import ACTIVATIONS
 from unweave.models.gcn import GCN, SparseGCNConv
 from unweave.models.sage import SAGE, SparseSAGEConv
@@ -62,18 +62,37 @@ class Form(ABC):
     roots: bool = False
     gains: Sequence[float]
 
-    def __init__(self, weights: Weights, unit: bool) -> None:
-        self._weights, self._unit = weights, unit
+    def __init__(self, weights: Weights, unit: bool, first: Sequence[str]) -> None:
+        self._weights, self._unit, self._first = weights, unit, first
         self.size = next(iter(weights.values())).size(0)
 
-    def _entering(self, x: Tensor, names: Sequence[str]) -> Tensor:
-        """Some rows of features by some weights, side by side; of a whole graph as sparse as they are."""
-        weight = torch.cat([self._weights[name] for name in names], dim=1)
+    def enter(self, x: Tensor) -> State:
+        """Some rows of features, ``[rows, width]``, as the first step takes them; of a whole graph as sparse as it is.
+
+        They are X Wᵀ of the weights that the model meets first, side by side.
+        """
+        weight = torch.cat([self._weights[name] for name in self._first], dim=1)
         x = entering(x, unit=self._unit)
-        sparse = features(x) if x.numel() > MANY else None
+        sparse = _sparse(x)
         flat = weight.flatten(0, 1).mT
         product = x @ flat if sparse is None else multiply(sparse, flat)
-        return product.view(-1, *weight.shape[:2])
+        return product.view(-1, *weight.shape[:2]).chunk(len(self._first), dim=-1)
+
+    def fading(self, x: Tensor, entered: State, slopes: State) -> Tensor:
+        """Σ_v x_vj ∂Φ/∂x_vj of every column j of all features, from the slopes of Φ by what they entered as.
+
+        With E these slopes and D = E W, that is Σ_v x_vj D_vj = Σ_k W_kj (XᵀE)_jk. Where rows are taken at length 1,
+        they only turn: what D has along a row goes.
+        """
+        weight, slope = torch.cat([self._weights[name] for name in self._first], dim=1), torch.cat(slopes, dim=-1)
+        x = entering(x, unit=self._unit)
+        sparse, flat = _sparse(x), slope.flatten(1)
+        product = x.mT @ flat if sparse is None else multiply(sparse, flat, flipped=True)
+        found = (product.view(-1, *slope.shape[1:]) * weight.permute(2, 0, 1)).sum(dim=(1, 2), dtype=torch.float64)
+        if self._unit:
+            along = (slope * torch.cat(entered, dim=-1)).sum(dim=(1, 2))
+            found -= (x.square().mT @ along).double()
+        return found
 
     def _product(self, rows: Tensor, names: Sequence[str]) -> Tensor:
         """Rows by some weights, side by side: (h W)˙ = ḣ W + h Ẇ."""
@@ -82,10 +101,6 @@ class Form(ABC):
         found = rows @ weight[0].mT
         found[:, 1:] += moved
         return found
-
-    @abstractmethod
-    def enter(self, x: Tensor) -> State:
-        """Some rows of features, ``[rows, width]``, as the first step takes them."""
 
     @abstractmethod
     def message(self, step: int, state: State) -> Tensor:
@@ -98,6 +113,11 @@ class Form(ABC):
     @abstractmethod
     def leave(self, state: State) -> Tensor:
         """The outputs of the rows."""
+
+
+def _sparse(x: Tensor) -> Matrix | None:
+    """Features as a sparse matrix, where they are many and that pays."""
+    return features(x) if x.numel() > MANY else None
 
 
 def _activated(activation: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
@@ -121,11 +141,8 @@ class _Linear(Form):
     matrix = "normalised"
 
     def __init__(self, weights: Weights, unit: bool, steps: int) -> None:
-        super().__init__(weights, unit)
+        super().__init__(weights, unit, ["linear.weight"])
         self.steps, self.gains = steps, [1.0] * steps
-
-    def enter(self, x: Tensor) -> State:
-        return (self._entering(x, ["linear.weight"]),)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
@@ -143,13 +160,9 @@ class _Wide(Form):
     matrix = "mean"
 
     def __init__(self, weights: Weights, model: SIGN) -> None:
-        super().__init__(weights, model.unit)
         self.steps, self._activation = len(model.distances) - 1, model.activation
+        super().__init__(weights, model.unit, [f"distances.{k}.weight" for k in range(self.steps, -1, -1)])
         self.gains = [1.0] * (self.steps - 1) + [_gain(weights["last.weight"])]
-
-    def enter(self, x: Tensor) -> State:
-        names = [f"distances.{k}.weight" for k in range(self.steps, -1, -1)]
-        return self._entering(x, names).chunk(len(names), dim=-1)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0]
@@ -167,15 +180,15 @@ class _Stacked(Form):
     """Convolutions one after the other, each hidden layer with its own way to the output."""
 
     def __init__(self, weights: Weights, model: Stack, roots: bool) -> None:
-        super().__init__(weights, model.unit)
         self.matrix, self.roots = "mean" if roots else "normalised", roots
         self._to, self._bias = ("lin_l.weight", "lin_l.bias") if roots else ("lin.weight", "bias")
         self._own = "lin_r.weight" if roots else None
+        names = [name for name in (self._to, self._own) if name is not None]
+        super().__init__(weights, model.unit, [f"conv1.{name}" for name in names])
         self._activation = model.activation
         deeper, reads = ([f"{part}.{i}" for i in range(len(model.deeper))] for part in ("deeper", "reads"))
         self._hidden, self._reads = ["conv1", *deeper], ["conv2", *reads]
         self.steps = len(self._hidden) + 1
-        names = [name for name in (self._to, self._own) if name is not None]
         nexts = ([f"{layer}.{name}" for layer in self._layers(step) for name in names] for step in range(1, self.steps))
         self.gains = [*(_gain(*(weights[name] for name in each)) for each in nexts), 1.0]
 
@@ -185,10 +198,6 @@ class _Stacked(Form):
 
     def _taken(self, step: int, rows: Tensor, name: str) -> Tensor:
         return self._product(rows, [f"{layer}.{name}" for layer in self._layers(step)])
-
-    def enter(self, x: Tensor) -> State:
-        names = [name for name in (self._to, self._own) if name is not None]
-        return self._entering(x, [f"conv1.{name}" for name in names]).chunk(len(names), dim=-1)
 
     def message(self, step: int, state: State) -> Tensor:
         return state[0] if step == 0 else self._taken(step, state[0], self._to)

@@ -29,7 +29,7 @@ from unweave.curvature.products import GaussNewton
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["Leverage", "bends", "find_leverage", "most_directions", "settled"]
+__all__ = ["Leverage", "bends", "eye", "find_leverage", "most_directions", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -63,7 +63,7 @@ class Leverage:
 
 def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """∇²ℓ of some nodes by their outputs, ``[rows, outputs, outputs]``; outputs are ``[rows, …]``."""
-    flat = outputs.reshape(outputs.size(0), -1)
+    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
     if loss.plain:
         shares = torch.softmax(flat, dim=-1)
         return torch.diag_embed(shares) - shares[:, :, None] * shares[:, None, :]
@@ -91,13 +91,14 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def most_directions(theta: Tensor) -> int:
+def most_directions(theta: Tensor, samples: int) -> int:
     """How many x there are at most: as many as parameters, where these are few enough to take each, or samples."""
-    tuning = TUNING.inspection
-    return theta.numel() if theta.numel() <= tuning.samples * tuning.small else tuning.samples
+    return theta.numel() if theta.numel() <= samples * TUNING.inspection.small else samples
 
 
-def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, damping: float, at_once: int) -> Leverage:
+def find_leverage(
+    objective: Objective, theta: Tensor, prepared: Prepared, damping: float, samples: int, at_once: int
+) -> Leverage:
     """How every training node moves its own output.
 
     From random samples, or exactly where the model has no more parameters than these would take products. The fewer
@@ -109,19 +110,20 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         theta: θ0.
         prepared: Of this model.
         damping: What is added to the curvature.
+        samples: How many, at most.
         at_once: Samples to work on side by side.
     """
     point = objective.at(theta)
     operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
     root = _root(objective.loss, outputs, objective.data.y[nodes])
-    if most_directions(theta) == theta.numel():
+    if most_directions(theta, samples) == theta.numel():
         directions = _columns(operator, theta, damping)
         pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
         root = root.double()
-        rest = _eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
+        rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
         return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
-    generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, tuning.samples)
+    generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, samples)
     found: list[tuple[Tensor, Tensor]] = []
     rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
     share = rest.new_zeros(rest.size(0))
@@ -135,12 +137,12 @@ def find_leverage(objective: Objective, theta: Tensor, prepared: Prepared, dampi
         share, done = share + felt.square().sum(dim=(1, 2)), done + many
         if done == tuning.fewest:
             enough = 2 * float((share / done).square().mean()) / tuning.precision**2
-            count = min(tuning.samples, max(done, ceil(enough)))
+            count = min(samples, max(done, ceil(enough)))
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
     mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
-    rest = (count * rest + width * mean[:, None, None] * _eye(root)) / (count + width)
+    rest = (count * rest + width * mean[:, None, None] * eye(root)) / (count + width)
     rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
     return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
 
@@ -196,7 +198,8 @@ def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> Tensor:
     return found
 
 
-def _eye(like: Tensor) -> Tensor:
+def eye(like: Tensor) -> Tensor:
+    """The identity for some blocks."""
     return torch.eye(like.size(-1), dtype=torch.float64, device=like.device)
 
 
@@ -236,7 +239,7 @@ def _settled(loss: Loss, after: Tensor, targets: Tensor, pull: Tensor, blocks: T
             break
         here = z[rows]
         bent = blocks[rows] @ bends(loss, here.reshape(-1, *shape), targets[rows])
-        step = torch.linalg.solve(_eye(bent) + bent, apart)
+        step = torch.linalg.solve(eye(bent) + bent, apart)
         size, length = apart.norm(dim=-1), torch.ones_like(apart[:, :1])
         for _ in range(HALVINGS):
             there = here - length * step

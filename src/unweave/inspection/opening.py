@@ -27,6 +27,9 @@ __all__ = ["open_scores"]
 MEMORY_MIB = 512.0
 """MiB that are taken by default, on a CPU: much less than a model and its graph as a rule."""
 
+FEW = 100
+"""Training nodes below which one of them is more than a hundredth of what a model was trained on."""
+
 FREE = 0.25
 """The share of what is free on a GPU that is taken there: who asks for little at a time waits for most of it."""
 
@@ -71,6 +74,7 @@ def open_scores(
         quantity = quantity_of(of, data, objective.loss, seen[0])
         if prepared is None:
             prepared = prepare_objective(objective, theta)
+        prepared = prepared.to(theta.device)
         leaf = theta.clone().requires_grad_()
         value = quantity.value(objective.outputs(leaf), data)
         (slope,) = torch.autograd.grad(value, leaf)
@@ -80,7 +84,7 @@ def open_scores(
                 f"{quantity.title} has no finite slope in the parameters that is not zero: was the node forgotten, or "
                 "does the quantity not depend on the model?"
             )
-        direction = find_direction(objective, theta, slope, prepared.to(theta.device))
+        direction = find_direction(objective, theta, slope, prepared)
     width = seen[0][0].numel()
     memory = _usual(theta.device) if memory_mib is None else float(memory_mib)
     subject = Subject(objective, theta, quantity, direction, prepared, reach, memory, width)
@@ -107,6 +111,12 @@ def _doubts(subject: Subject) -> list[str]:
         )
     elif direction.curvature != "hessian":
         found.append("the Hessian bends down at these parameters; its Gauss-Newton matrix stood in for it")
+    trained = subject.objective.nodes.numel()
+    if trained < FEW:
+        found.append(
+            f"the model was trained on {trained} nodes only, so that an item is no small part of what it knows: the "
+            "largest scores may be far off. Confirm them"
+        )
     if direction.report.relative_residual > 10 * TOLERANCE:
         left = direction.report.relative_residual
         found.append(f"the system behind the scores was solved only to a relative residual of {left:.2g}")

@@ -33,7 +33,7 @@ from unweave.inspection.removals import Removals, index_of
 
 __all__ = ["Ripples"]
 
-QUIET = 0.02
+QUIET = 0.05
 """By how much, in units of the outputs, a sender may move one for its slope to be as good."""
 
 Slopes = Callable[[Tensor, Tensor], Tensor]
@@ -104,7 +104,8 @@ class Ripples:
 
     def _remember(self, slopes: Slopes | None) -> None:
         """What all rows send at each step and what they hear, without a; and the slopes by either."""
-        self._states: list[State] = [self._form.enter(self._x)]
+        entered = tuple(part.detach().requires_grad_(slopes is not None) for part in self._form.enter(self._x))
+        self._states: list[State] = [entered]
         self._messages: list[Tensor] = []
         self._heard: list[Tensor] = []
         source, target = self._edges
@@ -112,7 +113,6 @@ class Ripples:
         with torch.set_grad_enabled(slopes is not None):
             for step in range(self._form.steps):
                 message = self._form.message(step, self._states[-1])
-                message = message if step or slopes is None else message.detach().requires_grad_()
                 sent = message * self._b[:, None, None] if self._loops else message
                 heard = matmul(matrix, sent.flatten(1)).view_as(sent)
                 heard = heard + sent if self._loops else heard
@@ -123,10 +123,11 @@ class Ripples:
             whole = self._form.leave(self._states[-1])
         self.whole = whole.detach()[:, 0], whole.detach()[:, 1:]
         self._slopes: tuple[Tensor, ...] = ()
-        if slopes is not None and self._form.steps:
-            self._slopes = torch.autograd.grad(whole, self._heard, slopes(*self.whole))
+        if slopes is not None:
+            found = torch.autograd.grad(whole, [*self._heard, *entered], slopes(*self.whole))
+            self._slopes, self._entering = found[: self._form.steps], found[self._form.steps :]
             self._back = [matmul(matrix, own.flatten(1), flipped=True).view_as(own) for own in self._slopes]
-            self._reaches = self._reach()
+            self._reaches = self._reach() if self._form.steps else []
         self._messages, self._heard = ([rows.detach() for rows in some] for some in (self._messages, self._heard))
         self._states = [tuple(part.detach() for part in state) for state in self._states]
 
@@ -142,6 +143,10 @@ class Ripples:
             if step:
                 onward = self._form.gains[step - 1] * torch.maximum(self._b * reach, own * onward)
         return found
+
+    def fading(self) -> Tensor:
+        """How scores begin to change as each column of features grows, ``[columns]``: Σ_v x_vj ∂Φ/∂x_vj."""
+        return self._form.fading(self._x, self._states[0], self._entering)
 
     def changed(self, removals: Removals, rest: Tensor, most: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """The outputs that change, of some removals after the other: removal, node, outputs, and their derivatives.
@@ -208,8 +213,8 @@ class Ripples:
         total = counts.cumsum(0)
         if part.last - part.first <= 1 or not total.numel() or float(total[-1]) <= each:
             return [part]
-        marks = torch.arange(each, float(total[-1]), each, device=total.device, dtype=torch.float64)
-        starts = removal[torch.searchsorted(total.double(), marks, right=True).clamp(max=removal.numel() - 1)]
+        full = ((total - counts).double() / each).floor().diff(prepend=total.new_zeros(1, dtype=torch.float64)) > 0
+        starts = removal[full]
         bounds = [part.first, *torch.unique(starts[starts > part.first]).tolist(), part.last]
         return [self._within(part, first, last) for first, last in pairwise(bounds)]
 

@@ -30,6 +30,8 @@ TOLD: tuple[Kind, ...] = ("nodes", "labels", "edges", "features")
 
 IMPOSSIBLE = "  (more than is possible: do not believe the size)"
 
+HOW = "the quantity changes by so much; a minus says that it is lower without the item"
+
 NAMES = {"nodes": "node", "labels": "label of node", "edges": "edge", "features": "feature", "rows": "features of node"}
 
 
@@ -244,7 +246,7 @@ class Scores:
     def table(self, kinds: Sequence[Kind] = TOLD, k: int = 5) -> str:
         """The items of each kind that matter most, as a table for people."""
         unit = f" {self.subject.quantity.unit}" if self.subject.quantity.unit else ""
-        lines = [("Quantity", self.title), ("Now", f"{self.value:.5g}{unit}"), ("If gone", "the quantity changes by")]
+        lines = [("Quantity", self.title), ("Now", f"{self.value:.5g}{unit}"), ("If gone", HOW)]
         for kind in kinds:
             found = self.top(kind, k)
             rows = [_row(one) for one in found] or [f"{'none':>11}"]

@@ -32,6 +32,9 @@ from unweave.objective.losses import Loss
 
 __all__ = ["Engine", "Scorer"]
 
+NEAR = 0.1
+"""How far a node's output may be moved back, in units of the output, for one linear step to be as good."""
+
 SWUNG = 0.3
 """How far an output that the quantity counts must be moved, in its own units, for the slope of the quantity to be
 another one."""
@@ -177,16 +180,16 @@ class Scorer:
         some = stays if counted.heeded is None else stays & counted.mask[nodes]
         there = nodes[some]
         found.index_add_(0, which[some], counted.parts(outputs[some], there) - counted.before[there])
-        felt, far, some = found.new_zeros(nodes.numel()), torch.zeros_like(stays), torch.zeros_like(stays)
-        felt[trained], far[trained], some[trained] = pull, moved > CLOSE, moved > FELT
+        felt, answers_back, close = found.new_zeros(nodes.numel()), torch.zeros_like(stays), torch.zeros_like(stays)
+        felt[trained], answers_back[trained], close[trained] = pull, moved > NEAR, moved > CLOSE
         own = (stays & counted.mask[nodes]).nonzero().flatten()
         apart = flat(outputs[own] - self._outputs[nodes[own]]).abs().amax(dim=1)
         swung, moves = gone.swung.clone(), gone.moves.clone()
         swung[which[own[apart > SWUNG]]] = True
-        moves[which[some]] = True
-        some[own] |= apart > FELT
-        far |= some & (swung & moves)[which]
-        return Far(which[far], nodes[far], outputs[far], along[far], felt[far], trained[far])
+        moves[which[answers_back]] = True
+        close[own] |= (apart > FELT) & (swung & moves)[which[own]]
+        far = answers_back | close
+        return Far(which[far], nodes[far], outputs[far], along[far], felt[far], trained[far], close[far])
 
     def together(self, outputs: Tensor, along: Tensor, gone: Tensor, unlabelled: Tensor) -> float:
         """The effect of a whole request, from the outputs on the graph that it leaves.
@@ -205,7 +208,11 @@ class Scorer:
         removals = Removals(1, none, none, labels, nodes)
         with torch.no_grad():
             found = self._unlabelled(removals)
-            self._weighed(self._gone(removals), torch.zeros_like(every), every, outputs, along, found)
+            far = self._weighed(self._gone(removals), torch.zeros_like(every), every, outputs, along, found)
+            rows = far.trained.nonzero().flatten()
+            for some in torch.split(rows, self._most_far) if rows.numel() else ():
+                answer = self._answers.answer(far.nodes[some], far.after[some], far.along[some])
+                found += (far.felt[some] - answer.pull).sum()
         return float(found)
 
 

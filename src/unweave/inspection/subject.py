@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.memory import MIB
+from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
 from unweave.graph.edit import attributes
@@ -120,7 +121,7 @@ class Subject:
     @cached_property
     def _whole(self) -> tuple[Tensor, Tensor]:
         """The outputs of all nodes, and how they move along s."""
-        if self._followed:
+        if self.followed:
             outputs, along = self.engine.whole
             return outputs.double(), along[:, 0].double()
         return self.outputs(self.data)
@@ -169,7 +170,7 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        count = most_directions(self.theta)
+        count = most_directions(self.theta, self._samples)
         each = self.width * (count + 2 * self.width)
         return (self.objective.nodes.numel() * each * 8 + count * self.theta.nbytes) / MIB
 
@@ -179,7 +180,13 @@ class Subject:
         if self.leverage_mib > self.memory_mib:
             return None
         with torch.enable_grad():
-            return find_leverage(self.objective, self.theta, self.prepared, self.direction.damping, self._at_once)
+            damping = self.direction.damping
+            return find_leverage(self.objective, self.theta, self.prepared, damping, self._samples, self._at_once)
+
+    @property
+    def _samples(self) -> int:
+        """Random directions that tell how nodes move, at most."""
+        return TUNING.inspection.samples if self.followed else TUNING.inspection.copied
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
@@ -212,7 +219,7 @@ class Subject:
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
         self.objective.meter.passes += 1 + directions.size(0)
-        if self._followed:
+        if self.followed:
             form = self._form(directions, self._single.x.dtype)
             assert form is not None
             return Ripples(self._single, form)
@@ -264,7 +271,7 @@ class Subject:
         return torch.stack([at_once + by_outputs, by_along], dim=1).to(outputs)
 
     @cached_property
-    def _followed(self) -> bool:
+    def followed(self) -> bool:
         """Whether the model is one whose changes are followed through its layers."""
         return self._form(self.direction.s[None], self.theta.dtype) is not None
 
