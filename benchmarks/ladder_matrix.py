@@ -40,9 +40,10 @@ import unweave as uw
 from unweave._core.cost import find_device
 from unweave._core.tuning import TUNING
 from unweave.experiments.compare import _averaged
+from unweave.experiments.making import data_maker, model_maker
 from unweave.experiments.paper.results import rounded
 from unweave.experiments.poison import is_poisoned, stage
-from unweave.experiments.trial import Setting, Trial, data_maker, model_maker
+from unweave.experiments.trial import Setting, Trial
 from unweave.graph.index import is_undirected
 from unweave.methods import Method
 from unweave.methods.ladder.rung import Rung

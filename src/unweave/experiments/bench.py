@@ -21,9 +21,9 @@ from unweave.curvature.preparation import prepare
 from unweave.curvature.prepared import Prepared
 from unweave.errors import DataError, UnweaveError
 from unweave.experiments.floor import Machine, Work, measure_machine, work_of_a_pass
+from unweave.experiments.making import MakeData, MakeModel, data_maker, model_for, model_maker, name_of
 from unweave.experiments.paper.experiment import PUBLISHED_SCALES
 from unweave.experiments.poison import stage
-from unweave.experiments.trial import MakeData, MakeModel, data_maker, model_for, model_maker, name_of
 from unweave.graph.removal import remove
 from unweave.inspection.inspect import inspect
 from unweave.methods.registry import make

@@ -31,19 +31,9 @@ from unweave.auditing.audit import FULL
 from unweave.auditing.evidence import Evidence
 from unweave.auditing.verdict import verdict_of
 from unweave.errors import DataError, MethodError
+from unweave.experiments.making import MakeData, MakeModel, data_maker, model_maker, name_of
 from unweave.experiments.poison import is_poisoned
-from unweave.experiments.trial import (
-    CONTROLS,
-    OTHER_SEED,
-    MakeData,
-    MakeModel,
-    Matched,
-    Setting,
-    Trial,
-    data_maker,
-    model_maker,
-    name_of,
-)
+from unweave.experiments.trial import CONTROLS, OTHER_SEED, Matched, Setting, Trial
 from unweave.methods import available
 from unweave.methods.registry import make, parse
 from unweave.objective.scores import closed, gap, named

@@ -4,10 +4,8 @@ A trial is the unit of every comparison: ``none``, ``retrain`` and a retrain fro
 fine-tuning gets as long as the last method under test, or as many passes over the graph.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 from types import MappingProxyType
@@ -23,9 +21,8 @@ from unweave.auditing.case import Size, build_case
 from unweave.auditing.evidence import Evidence
 from unweave.auditing.examination import Examination
 from unweave.auditing.population import Upbringing
-from unweave.datasets import load
-from unweave.datasets.own import SUFFIXES, read_graph
-from unweave.errors import ModelError, RequestError, UnweaveError
+from unweave.errors import RequestError, UnweaveError
+from unweave.experiments.making import MakeData, MakeModel, model_for
 from unweave.experiments.poison import Poisoned, attack_success, is_poisoned, poison, stage
 from unweave.graph.draw import MEMORISED
 from unweave.graph.removal import remove
@@ -34,7 +31,6 @@ from unweave.methods.ladder.auto import Auto
 from unweave.methods.registry import make, parse, ready_for
 from unweave.methods.replay import Replay
 from unweave.methods.retrace import Retrace
-from unweave.models import MODELS, build
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import (
     closed,
@@ -48,7 +44,6 @@ from unweave.objective.scores import (
 from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
-from unweave.run.factory import made_by
 from unweave.run.run import Run
 from unweave.run.train import train
 from unweave.training.fit import ORDINARY_DECAY
@@ -58,15 +53,9 @@ from unweave.unlearning import Unlearned, unlearn
 __all__ = [
     "CONTROLS",
     "OTHER_SEED",
-    "MakeData",
-    "MakeModel",
     "Matched",
     "Setting",
     "Trial",
-    "data_maker",
-    "model_for",
-    "model_maker",
-    "name_of",
 ]
 
 CONTROLS = ("none", "finetune", "retrain")
@@ -76,9 +65,6 @@ OTHER = 10_000
 
 Matched = Literal["seconds", "passes"]
 """What fine-tuning has in common with the last method under test."""
-
-MakeData = Callable[[int], Data]
-MakeModel = Callable[[int, int], nn.Module]
 
 
 @dataclass
@@ -351,60 +337,3 @@ def _scale(receipt: Receipt) -> dict[str, float | None]:
     """The scale of the paper's recursion, where that was used."""
     settings = receipt.solve["settings"] if receipt.solve else {}
     return {"scale": settings["scale"]} if "scale" in settings else {}
-
-
-def model_for(make_model: MakeModel, data: Data) -> nn.Module:
-    """An untrained model for a graph, where the graph is."""
-    classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-    nodes = {"nodes": int(data.train_mask.sum())} if isinstance(make_model, BuiltIn) and make_model.wide else {}
-    return make_model(data.num_features, classes, **nodes).to(data.x.device)
-
-
-def name_of(made: str | MakeData | MakeModel) -> str:
-    """What data or a model are called."""
-    return made if isinstance(made, str) else getattr(made, "__name__", "custom")
-
-
-def data_maker(data: str | MakeData, root: str | Path | None) -> MakeData:
-    """A function that gives the graph split by a seed; that of a file has one split."""
-    if callable(data):
-        return data
-    if Path(data).suffix in SUFFIXES:
-        graph = read_graph(data)
-        return lambda seed: graph
-    return lambda seed: load(data, seed=seed, root=root)
-
-
-def model_maker(model: str | MakeModel, forgettable: bool, *, wide: bool = True) -> MakeModel:
-    """A function of (features, classes) that builds the model; not ``wide`` for the paper's size."""
-    if callable(model):
-        return model
-    if ":" in model:
-        return partial(_own, model)
-    if model not in MODELS:
-        raise ModelError(f"unknown model {model!r}; known: {', '.join(MODELS)}, or package.module:factory for your own")
-    return BuiltIn(model, forgettable, wide)
-
-
-def _own(path: str, features: int, classes: int) -> nn.Module:
-    """An untrained model of a factory's, which knows the graph it is made for."""
-    parts = made_by(path)
-    if further := sorted(set(parts) - {"model"}):
-        raise ModelError(
-            f"{path} gives {', '.join(further)} too; a comparison trains by the recipe, and takes the model"
-        )
-    module: nn.Module = parts["model"]
-    return module
-
-
-@dataclass(frozen=True)
-class BuiltIn:
-    """Builds a model of ours, as wide as the graph asks for or as the paper has it."""
-
-    name: str
-    forgettable: bool
-    wide: bool
-
-    def __call__(self, features: int, classes: int, nodes: int | None = None) -> nn.Module:
-        """An untrained model."""
-        return build(self.name, features, classes, forgettable=self.forgettable, nodes=nodes)

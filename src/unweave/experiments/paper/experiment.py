@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unweave._core.cost import find_device
+from unweave.experiments.making import data_maker, model_maker
 from unweave.experiments.paper.results import BEFORE, Cell, Measured, Results
-from unweave.experiments.trial import OTHER_SEED, Setting, data_maker, model_maker
+from unweave.experiments.trial import OTHER_SEED, Setting
 from unweave.methods import Method
 from unweave.training.recipe import Recipe
 
