@@ -63,9 +63,9 @@ def blocks(found: list[Document]) -> Blocks:
         yield "## Cost"
         yield (
             "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process "
-            "of one thread. On aarch64 it is the processor's own time; elsewhere that of the clock, with other processes "
-            "beside it. The model is in single precision and its state prepared; *samples* is how many directions tell "
-            "how nodes answer."
+            "of one thread. On aarch64 it is the processor's own time; elsewhere that of the clock, with other "
+            "processes beside it. The model is in single precision and its state prepared; *samples* is how many "
+            "directions tell how nodes answer."
         )
         yield columns(quick, COSTS)
 
