@@ -63,7 +63,9 @@ def blocks(found: list[Document]) -> Blocks:
         yield "## Cost"
         yield (
             "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process "
-            "of one thread, other processes beside it. The model is in single precision and its state prepared."
+            "of one thread. On aarch64 it is the processor's own time; elsewhere that of the clock, with other "
+            "processes beside it. The model is in single precision and its state prepared; *samples* is how many "
+            "directions tell how nodes answer."
         )
         yield columns(quick, COSTS)
 
@@ -144,6 +146,7 @@ COSTS = {
     "on": lambda d: d["environment"]["device_name"],
     "training": lambda d: f"{d['train_seconds']:.0f} s",
     "solve": _share("solve"),
+    "samples": lambda d: d.get("samples", "–"),
     "how nodes answer": _share("answers"),
     "all labels": _share("labels"),
     "all columns": _share("features"),

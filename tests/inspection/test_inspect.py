@@ -182,7 +182,9 @@ def test_relabelling_nodes_relabels_scores() -> None:
         assert torch.allclose(two.scores(kind), one.scores(kind)[order], atol=1e-8)
     pairs = {tuple(sorted(pair)): score for pair, score in zip(one.edge_index.t().tolist(), one.edges, strict=True)}
     for (a, b), score in zip(order[two.edge_index].t().tolist(), two.edges, strict=True):
-        assert float(score) == pytest.approx(float(pairs[min(a, b), max(a, b)]), abs=1e-8)
+        assert float(score) == pytest.approx(
+            float(pairs[min(a, b), max(a, b)]), abs=1e-6
+        )  # J' x is in single precision
 
 
 @pytest.mark.parametrize("name", ["gcn", "gin"])

@@ -37,8 +37,10 @@ def joined_far(parts: Sequence[Far]) -> Far:
 class Closer:
     """What nodes that were moved far really do.
 
-    On what remains the quantity has another slope too, and a deleted node no part in it: ⟨∇q' − ∇q, δ⟩ is added, which
-    with δ = H⁻¹ Σ_u (Jᵀr − J'ᵀr'') is known from the products of both with all x.
+    They answer to each other: where node u by itself causes the step δ_u and its effect changes by ⟨h_u, e⟩ with a step
+    e of others, Σ_u ⟨h_u, Σ_{w≠u} δ_w⟩ is added, and what answers to these do. On what remains the quantity has
+    another slope too, and a deleted node no part in it: ⟨∇q' − ∇q, δ⟩ is added, with δ the sum of all steps. All these
+    are known from products with all x.
 
     Args:
         answers: How training nodes answer.

@@ -8,7 +8,8 @@ output and H₋ the curvature without u, the new minimum has
     z'' = z' + J' H₋⁻¹ (Jᵀ r − J'ᵀ r(z''))
 
 so r(z'') is what pulls, and what pulls is felt through H₋, not H. A removal may take all that u was seen by, and then
-J' has little to do with J: both count. Nodes are taken each by itself. With W the curvature of u's loss,
+J' has little to do with J: both count. Here nodes are taken each by itself; how they answer to each other is counted in
+:mod:`unweave.inspection.closer`. With W the curvature of u's loss,
 T = (W⁻¹ − J H⁻¹ Jᵀ)⁻¹ and H₋⁻¹ = H⁻¹ + H⁻¹ Jᵀ T J H⁻¹, all follows from T and from products of J and J' with H⁻¹.
 
 J H⁻¹ Jᵀ is the covariance of J x where x = H⁻¹ g and g has the covariance H: a few such x serve all nodes. With

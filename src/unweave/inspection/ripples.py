@@ -33,7 +33,7 @@ from unweave.inspection.removals import Removals, index_of
 
 __all__ = ["Ripples"]
 
-QUIET = 0.05
+QUIET = 0.02
 """By how much, in units of the outputs, a sender may move one for its slope to be as good."""
 
 Slopes = Callable[[Tensor, Tensor], Tensor]
