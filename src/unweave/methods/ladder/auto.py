@@ -172,7 +172,7 @@ class Auto(Method):
         if no_step := self._no_step(outcome):
             return no_step, evidence
         if self.calibration is None and "ended" in outcome.details:
-            return str(outcome.details["ended"]), evidence
+            return f"it ended {outcome.details['ended']}", evidence
         if evidence.get("stationarity", 0.0) > TUNING.minimum.gain:
             still = f"its objective would still fall by {evidence['stationarity']:.2%}"
             return f"{still} (at a minimum: {TUNING.minimum.gain:.1%})", evidence
