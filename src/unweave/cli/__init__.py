@@ -10,7 +10,7 @@ def main() -> None:
     """Entry point of the ``unweave`` command.
 
     Torch asks the system for every large tensor anew, and the system clears it page by page, which takes as long as the
-    arithmetic on a graph of millions of nodes. In pages of 2 MiB, where the system has them, it takes a quarter of it.
+    arithmetic on a graph of millions of nodes. In pages of 2 MiB, where the system has them, it takes less than half.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:

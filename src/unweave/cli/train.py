@@ -15,6 +15,7 @@ from unweave.cli.options import (
     Json,
     LearningRate,
     MemoryMib,
+    ModelName,
     Root,
     Seed,
     UntilEnough,
@@ -46,7 +47,7 @@ def train(
     data: Annotated[
         str, typer.Option("--data", help=f"{GRAPHS}; or your own: a .pt or .safetensors file, or a folder.")
     ],
-    model: Annotated[str, typer.Option("--model", help=f"{', '.join(MODELS)}; or your own, package.module:factory.")],
+    model: ModelName,
     out: Annotated[Path, typer.Option(help="Folder of the run.")],
     seed: Seed = 0,
     epochs: UntilEnough = None,

@@ -22,6 +22,9 @@ SUFFIXES = (".pt", ".pth", ".safetensors")
 TASK, TASKS = "task", {kind.__name__: kind for kind in (Graphs, Links, Recommendation, Relations)}
 """What says in a file that a graph is that of a task, and which there are."""
 
+HETERO = "holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)"
+"""What is said of a file whose graph nobody said what to learn on."""
+
 NEEDED = ("x", "edge_index", "y", "train_mask")
 
 
@@ -50,9 +53,7 @@ def read_graph(path: str | Path) -> Data:
     except Exception as error:  # whatever a broken file makes of the reader
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].split(". ")[0]
         if "torch_geometric.data.hetero_data" in str(error):
-            raise DataError(
-                f"{path} holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)"
-            ) from error
+            raise DataError(f"{path} {HETERO}") from error
         raise DataError(
             f"{path} cannot be read without executing what is in it ({reason[:200]}); write it anew as tensors: "
             "torch.save(data.to_dict(), path), or safetensors.torch.save_file"
@@ -62,7 +63,7 @@ def read_graph(path: str | Path) -> Data:
             raise DataError(f"{path} holds a dict whose keys are not names; a graph is a dict of tensors by name")
         found = _made(found, path)
     if isinstance(found, HeteroData):
-        raise DataError(f"{path} holds a HeteroData; write torch.save(uw.tasks.Relations.of(data), path)")
+        raise DataError(f"{path} {HETERO}")
     if not isinstance(found, Data):
         raise DataError(f"{path} holds a {type(found).__name__}, not a torch_geometric.data.Data or a dict of tensors")
     missing = [key for key in NEEDED if not isinstance(found.get(key), Tensor)]

@@ -97,15 +97,10 @@ def layout(edge_index: Tensor, edge_type: Tensor, node_type: Tensor, example: in
     ids = ((edge_type == MESSAGE) & (place[edge_index] >= 0).all(dim=0)).nonzero().flatten()
     wanted = head.clamp(min=0), tails.clamp(min=0)
     (heads, row), (known, column) = (torch.unique(some, return_inverse=True) for some in wanted)
-    pairs, shape, sparse = (
-        (row[:, None].expand_as(column).flatten(), column.flatten()),
-        (heads.numel(), known.numel()),
-        None,
-    )
-    if shape[0] * shape[1] > DENSE * tails.numel():
-        sparse, entry = Pattern.of(*pairs, shape)
-    else:
-        entry = pairs[0] * shape[1] + pairs[1]
+    pairs = row[:, None].expand_as(column).flatten(), column.flatten()
+    shape = heads.numel(), known.numel()
+    few = shape[0] * shape[1] > DENSE * tails.numel()
+    sparse, entry = Pattern.of(*pairs, shape) if few else (None, pairs[0] * shape[1] + pairs[1])
     return Layout(
         real=real,
         place=place,

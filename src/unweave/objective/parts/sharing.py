@@ -45,7 +45,7 @@ LARGE = 1.5
 
 
 PIECE = 2**24
-"""Bytes of the features of a piece of a block: half of what glibc, from where on it maps memory, would clear anew."""
+"""Bytes of a piece's features: half of the 32 MiB from which on glibc has the system map and clear memory each time."""
 
 OVERLAP = 1.1
 """What the halos of the pieces may hold beside that of the block they are cut from."""
