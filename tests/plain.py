@@ -26,27 +26,32 @@ class Stack(nn.Module):
         self.deeper = nn.ModuleList(layer for layer, _ in more)
         self.reads = nn.ModuleList(read for _, read in more)
         self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
+        self.beside, self.mean = how["beside"], SimpleConv("mean")
 
     def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
-        h = F.dropout(self.act(self.conv1(entering(x, self.unit), *graph)), self.dropout, training=self.training)
+        x = entering(x, self.unit)
+        h = F.dropout(self.act(self.conv1(x, *graph)), self.dropout, training=self.training)
         out = self.conv2(h, *graph)
-        for layer, read in zip(self.deeper, self.reads, strict=True):
-            h = F.dropout(self.act(layer(h, *graph)), self.dropout, training=self.training)
+        for steps, (layer, read) in enumerate(zip(self.deeper, self.reads, strict=True), start=1):
+            h = layer(x if self.beside else h, *graph)
+            for _ in range(steps if self.beside else 0):
+                h = self.mean(h, graph[0], graph[1] if isinstance(self, GCN) else None)
+            h = F.dropout(self.act(h), self.dropout, training=self.training)
             out = out + read(h, *graph)
         return out  # type: ignore[no-any-return]
 
 
 def stacked(
-    layer: Callable[..., nn.Module], in_channels: int, out_channels: int, hidden: int, layers: int
+    layer: Callable[..., nn.Module], in_channels: int, out_channels: int, hidden: int, layers: int, beside: bool
 ) -> tuple[nn.Module, nn.Module, list[tuple[nn.Module, nn.Module]]]:
     first, last = layer(in_channels, hidden), layer(hidden, out_channels)
-    inner = [layer(hidden, hidden) for _ in range(layers - 2)]
+    inner = [layer(in_channels if beside else hidden, hidden) for _ in range(layers - 2)]
     return first, last, list(zip(inner, [layer(hidden, out_channels) for _ in inner], strict=True))
 
 
 class GCN(Stack):
     def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
-        super().__init__(*stacked(GCNConv, in_channels, out_channels, hidden, layers), **how)
+        super().__init__(*stacked(GCNConv, in_channels, out_channels, hidden, layers, how["beside"]), **how)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         return self.through(x, edge_index, edge_weight)
@@ -54,7 +59,7 @@ class GCN(Stack):
 
 class SAGE(Stack):
     def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
-        super().__init__(*stacked(SAGEConv, in_channels, out_channels, hidden, layers), **how)
+        super().__init__(*stacked(SAGEConv, in_channels, out_channels, hidden, layers, how["beside"]), **how)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.through(x, edge_index)
@@ -109,7 +114,7 @@ class GIN(Stack):
             inner = [nn.Linear(size, hidden), ACTIVATIONS[how["activation"]]()] if perceptron == 2 else []
             return GINConv(nn.Sequential(*inner, nn.Linear(hidden if inner else size, width)), aggr=aggregation)
 
-        super().__init__(*stacked(layer, in_channels, out_channels, hidden, layers), **how)
+        super().__init__(*stacked(layer, in_channels, out_channels, hidden, layers, how["beside"]), **how)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.through(x, edge_index)
@@ -155,7 +160,7 @@ class GAT(Stack):
 
         wide = hidden * heads
         first, last = layer(in_channels, hidden, heads), layer(wide, out_channels, 1)
-        inner = [layer(wide, hidden, heads) for _ in range(layers - 2)]
+        inner = [layer(in_channels if how["beside"] else wide, hidden, heads) for _ in range(layers - 2)]
         reads = [layer(wide, out_channels, 1) for _ in inner]
         super().__init__(first, last, list(zip(inner, reads, strict=True)), **how)
         self.alike = attention == "features"

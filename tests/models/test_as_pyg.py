@@ -35,16 +35,18 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gat-forgettable": ("gat", {"hidden": 3, "heads": 2, "temperature": 10.0}),
     "gcn-wide": ("gcn", {"hidden": 4, "activation": "tanh", "unit": True}),
     "gcn-deep": ("gcn", {"hidden": 4, "activation": "silu", "layers": 4}),
+    "gcn-beside": ("gcn", {"hidden": 4, "activation": "tanh", "layers": 4, "beside": True}),
     "sgc-wide": ("sgc", {"unit": True}),
     "gin-wide": ("gin", {"hidden": 4, "activation": "tanh", "aggregation": "mean", "perceptron": 1, "unit": True}),
     "gat-wide": ("gat", {"hidden": 4, "heads": 1, "activation": "tanh", "attention": "features", "unit": True}),
     "gat-deep": ("gat", {"hidden": 3, "heads": 2, "layers": 3}),
+    "gat-beside": ("gat", {"hidden": 4, "heads": 1, "attention": "features", "layers": 3, "beside": True}),
     "sage": ("sage", {"hidden": 4}),
-    "sage-wide": ("sage", {"hidden": 4, "activation": "tanh", "layers": 3, "unit": True}),
+    "sage-wide": ("sage", {"hidden": 4, "activation": "tanh", "layers": 3, "unit": True, "beside": True}),
     "sign": ("sign", {"hidden": 4}),
     "sign-wide": ("sign", {"hidden": 4, "layers": 2, "unit": True}),
 }
-WEIGHTED = ("gcn", "sgc", "sign", "gcn-wide", "sgc-wide")
+WEIGHTED = ("gcn", "sgc", "sign", "gcn-wide", "gcn-beside", "sgc-wide")
 Forms = pytest.mark.parametrize("form", FORMS)
 
 
@@ -194,7 +196,7 @@ def test_explainers_and_hooks_see_the_messages(form: str) -> None:
     explanation = explainer(data.x, data.edge_index, index=0)
     assert float(explanation.edge_mask.max()) > 0
     torch.testing.assert_close(ours(data.x, data.edge_index), before)
-    name = "gat-wide" if form == "gat-wide" else form.partition("-")[0]
+    name = "gat-wide" if form in ("gat-wide", "gat-beside") else form.partition("-")[0]
     layer = ours.get_submodule({"sgc": "propagate", "sign": "step"}.get(name, "conv1"))
     calls: list[str] = []
     handle = layer.register_propagate_forward_pre_hook(lambda *_: calls.append("propagate"))  # type: ignore[operator, union-attr]
@@ -298,7 +300,7 @@ def test_on_a_real_graph(form: str, real_data: Path) -> None:
 def test_a_layer_that_was_set_to_something_else_is_pygs() -> None:
     data = small_graph()
     ours = uw.models.GCN(8, 3).eval()
-    theirs = PLAIN["gcn"](8, 3, hidden=16, layers=2, dropout=0.5, activation="relu", unit=False).eval()
+    theirs = PLAIN["gcn"](8, 3, hidden=16, layers=2, dropout=0.5, activation="relu", unit=False, beside=False).eval()
     theirs.load_state_dict(ours.state_dict())
     for model in (ours, theirs):
         model.conv1.add_self_loops = False

@@ -59,9 +59,10 @@ PAIRS = ("lightgcn", "linker")
 """Models of pairs of nodes: what they give are embeddings, of no number of classes."""
 
 WIDE: dict[str, dict[str, Any]] = {
-    "gat": {"attention": "features", "heads": 1},
-    "gin": {"aggregation": "mean", "perceptron": 1},
-    "sgc": {},
+    "gat": {"attention": "features", "heads": 1, "beside": True},
+    "gcn": {"beside": True},
+    "gin": {"aggregation": "mean", "perceptron": 1, "beside": True},
+    "sage": {"beside": True},
 }
 """What a wide model needs so that every seed finds the same minimum, beside a smooth activation and unit features."""
 

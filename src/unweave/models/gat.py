@@ -38,6 +38,7 @@ class GAT(Stack):
         unit: Take every node's features at length 1.
         attention: ``learnt``, as in the paper, or ``features``: a node listens to its neighbours by how alike their
             features are to its own (:class:`~unweave.models.alike.AlikeConv`), beside itself.
+        beside: Let the layers between start from the features (:class:`~unweave.models.stack.Stack`).
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class GAT(Stack):
         layers: int = 2,
         unit: bool = False,
         attention: Literal["learnt", "features"] = "learnt",
+        beside: bool = False,
     ) -> None:
         if not 0 < temperature < float("inf"):
             raise ModelError(f"temperature must be positive, got {temperature}")
@@ -75,6 +77,7 @@ class GAT(Stack):
             dropout=dropout,
             activation=activation,
             unit=unit,
+            beside=beside,
         )
         self.config |= {"hidden": hidden, "heads": heads, "temperature": temperature, "attention": attention}
 

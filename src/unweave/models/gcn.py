@@ -49,3 +49,7 @@ class GCN(Stack):
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
         return self.through(x, edge_index, edge_weight)
+
+    def _spread(self, h: Tensor, *graph: Tensor | None) -> Tensor:
+        assert self.step is not None
+        return self.step(h, *graph)  # type: ignore[no-any-return]

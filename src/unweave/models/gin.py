@@ -31,6 +31,7 @@ class GIN(Stack):
         unit: Take every node's features at length 1.
         perceptron: Linear layers of a perceptron: 2 as in the paper, or 1, which leaves two layers in all and with
             enough hidden units one minimum.
+        beside: Let the layers between start from the features (:class:`~unweave.models.stack.Stack`).
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class GIN(Stack):
         layers: int = 2,
         unit: bool = False,
         perceptron: int = 2,
+        beside: bool = False,
     ) -> None:
         if aggregation not in ("sum", "mean") or perceptron not in (1, 2):
             raise ModelError(
@@ -67,6 +69,7 @@ class GIN(Stack):
             dropout=dropout,
             activation=activation,
             unit=unit,
+            beside=beside,
         )
         self.config |= {"aggregation": aggregation, "perceptron": perceptron}
 

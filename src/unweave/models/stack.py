@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
+from unweave.models.sign import SparseMeanConv
 from unweave.models.structure import entering
 
 __all__ = ["Place", "Stack"]
@@ -17,11 +18,17 @@ Place = Literal["first", "between", "last"]
 """Of a layer: the first is given its inputs with the graph, the last gives the outputs."""
 
 
+FIRST: Place = "first"
+BETWEEN: Place = "between"
+
+
 class Stack(nn.Module):
     """conv1, an activation, dropout and conv2; each further layer adds a read-out of its own to the outputs.
 
-    What multiplies parameters three times has more than one minimum, unless every layer has its own way to the output.
-    That is why a third layer is not simply put between the two.
+    What multiplies parameters three times has more than one minimum: under weight decay a way through three matrices
+    that are all zero is one, however much it would be of use. That is why a third layer is not simply put between the
+    two. With a read-out for every layer it is one more way to the output. Where it stands ``beside`` the first, on
+    features from farther away, no way has more than two.
 
     Args:
         in_channels: Features of a node.
@@ -31,6 +38,8 @@ class Stack(nn.Module):
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
         layers: Layers, at least 2.
         unit: Take every node's features at length 1. Weight decay then means the same on every graph.
+        beside: Let the layers between start from the features beside the first, the third layer a step away (the mean
+            over the neighbours), the fourth two, …, and not from each other.
         convolution: A layer of so many inputs and outputs, at its place; by default the model's own.
     """
 
@@ -47,6 +56,7 @@ class Stack(nn.Module):
         activation: str = "relu",
         layers: int = 2,
         unit: bool = False,
+        beside: bool = False,
         convolution: Callable[[int, int, Place], MessagePassing] | None = None,
     ) -> None:
         super().__init__()
@@ -61,11 +71,14 @@ class Stack(nn.Module):
             "dropout": dropout,
             "activation": activation,
             "unit": unit,
+            "beside": beside,
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")
-        self.deeper = nn.ModuleList(convolution(hidden, hidden, "between") for _ in range(layers - 2))
+        size, place = (in_channels, FIRST) if beside else (hidden, BETWEEN)
+        self.deeper = nn.ModuleList(convolution(size, hidden, place) for _ in range(layers - 2))
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
+        self.step = SparseMeanConv() if beside and layers > 2 else None
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def _usual(self, size: int, width: int, place: Place) -> MessagePassing:
@@ -73,12 +86,21 @@ class Stack(nn.Module):
 
     def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
         """Logits, ``[nodes, classes]``; ``graph`` is what every layer is given beside its inputs."""
-        h = self._between(self.conv1(entering(x, unit=self.unit), *graph))
+        x = entering(x, unit=self.unit)
+        h = self._between(self.conv1(x, *graph))
         outputs = self.conv2(h, *graph)
-        for convolution, read in zip(self.deeper, self.reads, strict=True):
-            h = self._between(convolution(h, *graph))
+        for steps, (convolution, read) in enumerate(zip(self.deeper, self.reads, strict=True), start=1):
+            h = convolution(h if self.step is None else x, *graph)
+            for _ in range(steps if self.step is not None else 0):
+                h = self._spread(h, *graph)
+            h = self._between(h)
             outputs = outputs + read(h, *graph)
         return outputs  # type: ignore[no-any-return]
+
+    def _spread(self, h: Tensor, *graph: Tensor | None) -> Tensor:
+        """One step of what stands beside the first layer."""
+        assert self.step is not None
+        return self.step(h, graph[0])  # type: ignore[no-any-return]
 
     def _between(self, h: Tensor) -> Tensor:
         return F.dropout(self.activation(h), self.dropout, training=self.training)
