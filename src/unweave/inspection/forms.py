@@ -235,9 +235,7 @@ def form_of(model: nn.Module, data: Data, weights: Weights) -> Form | None:
     elif type(model) is SIGN and type(model.step) is SparseMeanConv and _by_number(model.activation):
         as_built = model.step.aggr == "mean" and not model.step.combine_root
         found = _Wide(weights, model) if as_built else None
-    elif (
-        isinstance(model, Stack) and type(model) in (GCN, SAGE) and model.step is None and _by_number(model.activation)
-    ):
+    elif isinstance(model, Stack) and type(model) in (GCN, SAGE) and not len(model.steps):
         layers: list[Any] = [model.conv1, model.conv2, *model.deeper, *model.reads]
         roots = type(model) is SAGE
         usual = _usual_roots if roots else _usual

@@ -1,6 +1,6 @@
 """Graph convolutional network (Kipf and Welling, ICLR'17)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
 from unweave._core.sparse import matmul
@@ -50,6 +50,5 @@ class GCN(Stack):
         """Logits, ``[nodes, classes]``."""
         return self.through(x, edge_index, edge_weight)
 
-    def _spread(self, h: Tensor, *graph: Tensor | None) -> Tensor:
-        assert self.step is not None
-        return self.step(h, *graph)  # type: ignore[no-any-return]
+    def _spread(self, step: nn.Module, h: Tensor, *graph: Tensor | None) -> Tensor:
+        return step(h, *graph)  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from unweave.models.sage import SparseSAGEConv
 from unweave.models.sgc import SparseAPPNP
 from unweave.models.shards import Shards
 from unweave.models.sign import SparseMeanConv
+from unweave.models.stack import Stack
 
 __all__ = ["Reach", "describe", "find_reach"]
 
@@ -150,16 +151,18 @@ def find_reach(model: nn.Module, run: Callable[[], object], readout: int = 0) ->
 
 
 def _side_by_side(model: nn.Module) -> dict[str, str]:
-    """Layers that take the same step, each for another type of edges: the name of what they belong to, by their own.
+    """Layers that take the same step, as each for another type of edges: the name of what they belong to, by their own.
 
-    These are the parts of a ``HeteroConv``, and of what ``to_hetero`` makes of one layer.
+    These are the parts of a ``HeteroConv``, of what ``to_hetero`` makes of one layer, and the read-outs of a
+    :class:`~unweave.models.stack.Stack` with what stands beside its first layer.
     """
     parents = [name for name, part in model.named_modules() if isinstance(part, pyg.HeteroConv)]
     if isinstance(model, GraphModule):
         parents += [name for name, part in model.named_modules() if isinstance(part, nn.ModuleDict)]
+    stacks = [(f"{name}." if name else "", part) for name, part in model.named_modules() if isinstance(part, Stack)]
     return {
         name: parent
         for parent in parents
         for name, _ in model.named_modules()
         if name.startswith(f"{parent}." if parent else "")
-    }
+    } | {f"{start}{name}": f"{start}{group}" for start, part in stacks for name, group in part.same_step().items()}

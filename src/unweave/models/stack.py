@@ -78,7 +78,7 @@ class Stack(nn.Module):
         size, place = (in_channels, FIRST) if beside else (hidden, BETWEEN)
         self.deeper = nn.ModuleList(convolution(size, hidden, place) for _ in range(layers - 2))
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
-        self.step = SparseMeanConv() if beside and layers > 2 else None
+        self.steps = nn.ModuleList(SparseMeanConv() for _ in self.deeper if beside)
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def _usual(self, size: int, width: int, place: Place) -> MessagePassing:
@@ -89,18 +89,25 @@ class Stack(nn.Module):
         x = entering(x, unit=self.unit)
         h = self._between(self.conv1(x, *graph))
         outputs = self.conv2(h, *graph)
-        for steps, (convolution, read) in enumerate(zip(self.deeper, self.reads, strict=True), start=1):
-            h = convolution(h if self.step is None else x, *graph)
-            for _ in range(steps if self.step is not None else 0):
-                h = self._spread(h, *graph)
+        for away, (convolution, read) in enumerate(zip(self.deeper, self.reads, strict=True)):
+            h = convolution(x if self.steps else h, *graph)
+            for step in [*self.steps[away : away + 1]] * (away + 1):
+                h = self._spread(step, h, *graph)
             h = self._between(h)
             outputs = outputs + read(h, *graph)
         return outputs  # type: ignore[no-any-return]
 
-    def _spread(self, h: Tensor, *graph: Tensor | None) -> Tensor:
+    def same_step(self) -> dict[str, str]:
+        """Layers that take the same step, some beside others: what they have in common, by their names."""
+        reads = {name: "reads" for name, _ in self.named_modules() if name == "conv2" or name.startswith("reads.")}
+        if not self.steps:
+            return reads
+        firsts = {name: "firsts" for name, _ in self.named_modules() if name == "conv1" or name.startswith("deeper.")}
+        return reads | firsts | {f"steps.{away}": "steps" for away in range(len(self.steps))}
+
+    def _spread(self, step: nn.Module, h: Tensor, *graph: Tensor | None) -> Tensor:
         """One step of what stands beside the first layer."""
-        assert self.step is not None
-        return self.step(h, graph[0])  # type: ignore[no-any-return]
+        return step(h, graph[0])  # type: ignore[no-any-return]
 
     def _between(self, h: Tensor) -> Tensor:
         return F.dropout(self.activation(h), self.dropout, training=self.training)
