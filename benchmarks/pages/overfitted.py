@@ -69,7 +69,8 @@ def blocks(found: list[Document]) -> Blocks:
     sizes = sorted({f"{cell['data']}: {cell['nodes']} nodes, {cell['seeds']} seeds" for cell in found})
     yield (
         "Without a prepared state a step is damped more since then: until no more than four fifths of the gradient of "
-        "its own problem are left. That was not measured here again."
+        "its own problem are left. Of these cells that of `edgecnn` alone was measured again; there, steps are also "
+        "confirmed now where training ended below a loss of 0.02."
     )
     yield f"Measured by `python benchmarks/overfitted.py` ({'; '.join(sizes)}) on {where}."
 

@@ -19,6 +19,9 @@ EARLIER = ("745987e", "11abc7b")
 GRADIENT = "60c39d4"
 """Before a restart ended by what its next step promises."""
 
+AFTER, DEAR = "b412668", "1e2f32b"
+"""The first cells whose agreement is asked after a deletion, and those that only tasks on pairs end by their cost."""
+
 TWICE = "15126e7"
 """The first cells with a polish that ends after two stretches that do not pay."""
 
@@ -85,8 +88,12 @@ def blocks(found: list[Document]) -> Blocks:
             "decide, and it ends at 600 and closes as much (0.960): the stop is not what is short there. "
             "Probes of single cells (5 % of the edges): `gcn` on WordNet at 3e-5 has several minima with 1,024 units, "
             "too (`gif` 0.66), and where the decay is lowered step by step from 3e-3 (0.69). In all cells a restart "
-            "ended at the first eight gradients that brought little; since then it ends where little is left. Why "
-            "cells are short: [two seeds polished on](../minima/README.md)."
+            "ended at the first eight gradients that brought little; since then it ends where little is left. Until "
+            f"commit {DEAR} it was also held to 4 % of the passes of training where training was short, which is why "
+            "`sgc` is short there of what it closes since. Until commit "
+            f"{AFTER} the agreement was that of two seeds on the graph as it is; since then it is asked after a "
+            "deletion, beside where following it leads, and decays are chosen by that. "
+            "Why cells are short: [two seeds polished on](../minima/README.md)."
         )
     yield (
         "Measured by `python benchmarks/wide.py --device cuda --jobs 9`, the newer cells with `--requests "

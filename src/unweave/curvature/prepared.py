@@ -60,8 +60,9 @@ class Prepared:
         raised: How many times the least damping that is.
         left: What a rehearsed request left of the gradient of its local problem with it, as a share.
         rest: ‖∇L‖ where training ended, to which requests at a minimum return; 0 where that is not known.
-        agreement: Of the minimum with that from another seed (:mod:`unweave.training.agreement`): 1 where both are the
-            same function, 0 where they differ by as much as a typical deletion changes; ``None`` where nobody looked.
+        agreement: Of where following a typical deletion leads with what another seed is trained to without the data
+            (:mod:`unweave.training.agreement`): 1 where both are the same function, 0 where they differ by as much as
+            the deletion changes; ``None`` where nobody looked.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
         mass: What their mean loss divided by then.

@@ -49,9 +49,9 @@ class GIF(InfluenceStep):
 
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
-            left is little beside the whole fall, or beside what another seed differs by where that is known (beyond
-            4 % of the passes of training each has to promise a hundredth of the whole fall, and 5 % is the end where
-            examples are pairs), and 4 where the request pulls less than what training left;
+            left is little beside the whole fall, or beside what another seed differs by where that is known (where
+            examples are pairs each has to promise a hundredth of the whole fall beyond 4 % of the passes of training,
+            and 5 % is the end), and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
@@ -199,10 +199,9 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
-                task = problem.remaining.task
-                if task is not None:
+                if problem.remaining.task is not None:
                     most += PASSES + 2
-                if task is not None and task.flat and self.steps == "auto" and ready.whole:
+                if _flat(problem) and self.steps == "auto" and ready.whole:
                     bound = int(TUNING.step.most * ready.whole - problem.meter.passes) - 2  # of the look at the end
                     most = min(most, max(bound, 2 * first + PASSES + 2))
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
@@ -247,8 +246,8 @@ class GIF(InfluenceStep):
             return TUNING.step.damped_steps
         now, rest = self._at_rest(problem)
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
-        most, task = TUNING.step.small_steps if small else TUNING.step.steps, problem.remaining.task
-        if task is None or not task.flat:
+        most = TUNING.step.small_steps if small else TUNING.step.steps
+        if not _flat(problem):
             return most
         bound = self._within(problem, TUNING.step.most, TUNING.step.least + 1)
         return most if bound is None else min(most, bound)
@@ -343,7 +342,7 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        counted = self.steps == "auto" and damping is None
+        counted = self.steps == "auto" and damping is None and _flat(problem)
         cheap = self._within(problem, TUNING.step.cheap, TUNING.step.least) if counted else None
         theta, found = minimise(
             evaluate,
@@ -391,6 +390,12 @@ class GIF(InfluenceStep):
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
         )
+
+
+def _flat(problem: Problem) -> bool:
+    """Whether examples are pairs, whose curvature a few eigenpairs do not cover."""
+    task = problem.remaining.task
+    return task is not None and task.flat
 
 
 def _pull(problem: Problem) -> Tensor:

@@ -182,10 +182,34 @@ def _fit_until_enough(job: _Job, recipe: Recipe) -> Trained:
     return Trained(job.model, recipe, job.scores(objective) | told | {"train_seconds": meter.seconds["train"]})
 
 
+@dataclass(frozen=True)
+class _Reached:
+    """A minimum, before anything is known of it.
+
+    Attributes:
+        objective: With the model there.
+        before: Scores before the polish.
+        states: From which shares of the first phase can be repeated.
+        descended: Passes of the first phase.
+        report: Of the polish.
+    """
+
+    objective: Objective
+    before: Mapping[str, float]
+    states: Sequence[Checkpoint]
+    descended: float
+    report: Mapping[str, Any]
+
+
 def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
-    """Adam, then a polish; and, to examine whether there is one minimum, the same from another seed."""
+    """Adam, then a polish; and, to examine whether there is one minimum, another seed after a deletion."""
+    return _examined(job, recipe, _reach(job, recipe))
+
+
+def _reach(job: _Job, recipe: Recipe) -> _Reached:
+    """Adam, then a polish."""
     objective, told = job.objective(recipe.weight_decay), job.progress
-    meter, model = objective.meter, job.model
+    meter = objective.meter
     refuse_no_decay(objective)
     total = 2 * (recipe.epochs + TUNING.polish.usual)
     tell = None if told is None else lambda done, _: told(done, total)
@@ -194,15 +218,23 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     tell = None if told is None else lambda done, _: told(min(recipe.epochs + done, total // 2), total)
     with meter.phase("polish"):
         report = polish_objective(objective, progress=tell)
+    return _Reached(objective, before, states, descended, report)
+
+
+def _examined(job: _Job, recipe: Recipe, reached: _Reached) -> Trained:
+    """What makes requests cheap at a minimum, and whether it is one."""
+    objective, report, model, told = reached.objective, reached.report, job.model, job.progress
+    meter = objective.meter
     other = another(objective, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
     with meter.phase("polish"):
         prepared = prepare_objective(objective, flatten(model))
     same = None if other is None else agreement_of(objective, prepared, other)
-    prepared = replace(prepared, agreement=None if same is None else same.value, whole=descended + report["passes"])
+    whole = reached.descended + report["passes"]
+    prepared = replace(prepared, agreement=None if same is None else same.value, whole=whole)
     if told is not None:
-        told(total, total)
+        told(total := 2 * (recipe.epochs + TUNING.polish.usual), total)
     metrics = job.scores(objective)
-    metrics |= {f"{key}_before_polish": value for key, value in before.items() if key.endswith("_f1")}
+    metrics |= {f"{key}_before_polish": value for key, value in reached.before.items() if key.endswith("_f1")}
     metrics |= {
         "gradient_norm": report["gradient_norm"],
         "gradient_norm_before_polish": report["gradient_norm_before"],
@@ -217,7 +249,7 @@ def _fit_to_minimum(job: _Job, recipe: Recipe) -> Trained:
     }
     if same is not None:
         metrics |= {"agreement": same.value, "seed_gap": same.seeds, "deletion_gap": same.deletion}
-    return Trained(model, recipe, metrics, checkpoints=tuple(states), prepared=prepared)
+    return Trained(model, recipe, metrics, checkpoints=tuple(reached.states), prepared=prepared)
 
 
 def _certify(job: _Job, recipe: Recipe) -> Trained:
@@ -245,13 +277,16 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     done, best, right = None, -math.inf, None
     for decay in (*chosen, *further):
         own = job if done is None else replace(job, model=copy.deepcopy(job.model))
-        found = _fit_to_minimum(own, replace(recipe, weight_decay=decay))
-        assert found.prepared is not None
-        same, now = found.prepared.agreement, _right(own, decay)
+        there = replace(recipe, weight_decay=decay)
+        reached = _reach(own, there)
+        now = _right(own, reached.objective)
         if right is None:
             right = now
         elif decay in further and float((right.double() - now.double()).mean()) > _given_up(now, right):
-            break
+            break  # before anybody examines it
+        found = _examined(own, there, reached)
+        assert found.prepared is not None
+        same = found.prepared.agreement
         if done is None or (same is not None and same > best):
             done, best = found, -math.inf if same is None else same
         if same is None or same >= TUNING.polish.sought:
@@ -262,12 +297,12 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     return replace(done, model=job.model)
 
 
-def _right(job: _Job, decay: float) -> Tensor:
+def _right(job: _Job, objective: Objective) -> Tensor:
     """Which validation nodes the model has right."""
     nodes = _validation(job.data, job.loss)
     if not job.loss.classes or not nodes.numel():
         return torch.ones(1, dtype=torch.bool)
-    right: Tensor = job.objective(decay).predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
+    right: Tensor = objective.predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
     return right
 
 
