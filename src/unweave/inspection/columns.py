@@ -10,8 +10,8 @@ steep as the way is long: a column that becomes smaller takes its weights with i
 
 The line bends. To be without a column is to have weights w_j = 0 on it, and the minimum under that changes q by
 −s_jᵀ (H⁻¹)_jj⁻¹ w_j (Hassibi and Stork, 1993). With M the weight decay and U_j = (1 − M^½ H⁻¹ M^½)_jj, which is how far
-data decide on w_j, that is −(M^½ s_j)ᵀ (1 + U_j + …) M^½ w_j. The first term is the slope; the second is added, from the
-samples that tell how nodes move (:mod:`unweave.inspection.leverage`). More terms lose what they gain: the columns
+data decide on w_j, that is −(M^½ s_j)ᵀ (1 + U_j + …) M^½ w_j. The first term is the slope; the second is added, from
+the samples that tell how nodes move (:mod:`unweave.inspection.leverage`). More terms lose what they gain: the columns
 that they are large for move outputs so far that the quantity bends too.
 """
 
