@@ -183,7 +183,7 @@ def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Calla
         )
 
 
-def rescore(stored: list[Document], device: str) -> None:
+def rescore(stored: list[Document], device: str, keep: Callable[[], None]) -> None:
     """Score the items of cells that are done anew; what really happens to them stays as it was measured."""
     cells = dict.fromkeys((d["data"], d["model"], d["way"]) for d in stored)
     for graph, name, way in cells:
@@ -195,6 +195,7 @@ def rescore(stored: list[Document], device: str) -> None:
             asked = halves(found, data, count) if kind == "halves" else chosen(found, data, kind, count)
             assert [one[0] for one in asked] == document["items"], "another draw"
             document |= {"predicted": [one[1] for one in asked], "scored": made(device)["commit"]}
+        keep()
 
 
 def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
@@ -289,9 +290,12 @@ def main() -> None:
     if asked.part == "scores":
         every = lines(path)
         items = [d for d in every if d["part"] == "items"]
-        rescore([d for d in items if d["data"] in asked.data and d["model"] in asked.models], asked.device)
-        write_lines(path, every)
-        PAGES["inspection"].write(asked.out)
+
+        def rewrite() -> None:
+            write_lines(path, every)
+            PAGES["inspection"].write(asked.out)
+
+        rescore([d for d in items if d["data"] in asked.data and d["model"] in asked.models], asked.device, rewrite)
         return
     for graph in asked.data:
         data = graph_of(graph).to(asked.device)

@@ -63,9 +63,10 @@ def blocks(found: list[Document]) -> Blocks:
         yield "## Cost"
         yield (
             "Time of scoring everything, as a share of one training to a minimum; both measured once, in one process "
-            "of one thread. On aarch64 it is the processor's own time; elsewhere that of the clock, with other "
-            "processes beside it. The model is in single precision and its state prepared; *samples* is how many "
-            "directions tell how nodes answer."
+            "of one thread. On a CPU it is the processor's own time where the memory is given; elsewhere that of the "
+            "clock, with other processes beside it. The model is in single precision and its state prepared; *samples* "
+            "is how many directions tell how nodes answer, and with 0 scores are of one linear step, as more would not "
+            "fit into the default `memory_mib`. *Memory* is the most that any of the parts held at once."
         )
         yield columns(quick, COSTS)
 
@@ -138,6 +139,10 @@ def _share(*parts: str) -> Callable[[Document], str]:
     return lambda d: number(sum(d.get(f"{part}_seconds", 0.0) for part in parts) / d["train_seconds"], ".1%")
 
 
+def _peaks(document: Document) -> list[float]:
+    return [value for key, value in document.items() if key.endswith("_peak_mib")]
+
+
 COSTS = {
     "graph": lambda d: d["data"],
     "model": lambda d: d["model"],
@@ -153,6 +158,7 @@ COSTS = {
     "all nodes": _share("nodes"),
     "all edges": _share("edges"),
     "all but labels and columns": _share("solve", "answers", "nodes", "edges"),
+    "memory": lambda d: f"{peak:,.0f} MiB" if (peak := max(_peaks(d), default=0.0)) else "–",
 }
 
 PAGE = Page("Inspect", read, blocks)

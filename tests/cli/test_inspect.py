@@ -57,7 +57,7 @@ def test_the_planted_cause_of_a_wrong_prediction_is_found_by_one_command(
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     rows = done.output[done.output.index("edges") :].splitlines()
-    assert f"edge {edge[0]}–{edge[1]}" in rows[0]
+    assert f"edge {edge[0]}–{edge[1]}  (it would no longer be class " in rows[0]
     plot = folder / "found.png"
     done = CliRunner().invoke(app, [*command, "--confirm", "1", "--rehearse", "labels", "--plot", str(plot), "--json"])
     assert done.exit_code == 0, done.output

@@ -17,8 +17,10 @@ from unweave.objective.objective import Objective
 
 __all__ = ["Direction", "find_direction"]
 
-TOLERANCE = 1e-3
-"""Relative residual of the solve."""
+TOLERANCE = 1e-2
+"""Relative residual of the solve. Scores of 200 nodes and 200 edges have a rank correlation of at least 0.999 with
+those of 1e-3 (GCN on Cora, CiteSeer and PubMed, SGC and GraphSAGE on Cora), and 0.996 with 3e-2; with what removal
+does it is the same to 0.0005, and lower by 0.002 for the GraphSAGE. A GCN on Cora takes 8 products in place of 23."""
 
 ITERATIONS = 200
 """At most so many; the direction says what residual they left."""

@@ -55,6 +55,7 @@ class Form(ABC):
         roots: Whether a row takes part in its own next step, beside what it hears.
         gains: Of every step, how far what a row sends next, or its output, moves at most as what it hears moves by 1.
         size: 1 + directions.
+        first: The names of the weights that the model meets first.
     """
 
     matrix: Literal["normalised", "mean"]
@@ -63,7 +64,7 @@ class Form(ABC):
     gains: Sequence[float]
 
     def __init__(self, weights: Weights, unit: bool, first: Sequence[str]) -> None:
-        self._weights, self._unit, self._first = weights, unit, first
+        self._weights, self._unit, self.first = weights, unit, first
         self.size = next(iter(weights.values())).size(0)
 
     def enter(self, x: Tensor) -> State:
@@ -71,12 +72,12 @@ class Form(ABC):
 
         They are X Wᵀ of the weights that the model meets first, side by side.
         """
-        weight = torch.cat([self._weights[name] for name in self._first], dim=1)
+        weight = torch.cat([self._weights[name] for name in self.first], dim=1)
         x = entering(x, unit=self._unit)
         sparse = _sparse(x)
         flat = weight.flatten(0, 1).mT
         product = x @ flat if sparse is None else multiply(sparse, flat)
-        return product.view(-1, *weight.shape[:2]).chunk(len(self._first), dim=-1)
+        return product.view(-1, *weight.shape[:2]).chunk(len(self.first), dim=-1)
 
     def fading(self, x: Tensor, entered: State, slopes: State) -> Tensor:
         """Σ_v x_vj ∂Φ/∂x_vj of every column j of all features, from the slopes of Φ by what they entered as.
@@ -84,7 +85,7 @@ class Form(ABC):
         With E these slopes and D = E W, that is Σ_v x_vj D_vj = Σ_k W_kj (XᵀE)_jk. Where rows are taken at length 1,
         they only turn: what D has along a row goes.
         """
-        weight, slope = torch.cat([self._weights[name] for name in self._first], dim=1), torch.cat(slopes, dim=-1)
+        weight, slope = torch.cat([self._weights[name] for name in self.first], dim=1), torch.cat(slopes, dim=-1)
         x = entering(x, unit=self._unit)
         sparse, flat = _sparse(x), slope.flatten(1)
         product = x.mT @ flat if sparse is None else multiply(sparse, flat, flipped=True)

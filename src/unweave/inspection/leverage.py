@@ -17,6 +17,7 @@ g = Jᵀ W^½ ε + M^½ ε' they also give 1 − S, the covariance of ε − W^�
 T = W^½ (1 − S)⁻¹ W^½. J' x is the difference of two outputs, of the few nodes that are moved far.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -30,7 +31,7 @@ from unweave.curvature.products import GaussNewton
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["Leverage", "bends", "eye", "find_leverage", "most_directions", "settled"]
+__all__ = ["Leverage", "bends", "eye", "find_held", "find_leverage", "most_directions", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -90,6 +91,36 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(bends(loss, outputs, targets))
     found: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
     return found
+
+
+def find_held(objective: Objective, theta: Tensor, leverage: Leverage, samples: int) -> Iterator[Tensor]:
+    """Rows l whose squares add up to about 1 − M^½ H⁻¹ M^½: how far data, and not the weight decay M, decide on θ.
+
+    Of a sample x = H⁻¹ (Jᵀ W^½ ε + M^½ ε') it is ε' − M^½ x, so that where data decide nothing, chance does not either.
+
+    Args:
+        objective: L0.
+        theta: θ0.
+        leverage: Of this model, without damping.
+        samples: How many there were to be, at most.
+    """
+    root, directions = objective.mu.sqrt().expand_as(theta), leverage.directions
+    if most_directions(theta, samples) == theta.numel():
+        scaled = (root * directions).double()
+        whole = scaled.mT @ scaled
+        values, vectors = torch.linalg.eigh(eye(whole) - whole)
+        yield from (vectors * values.clamp(min=0).sqrt()).mT.to(theta)
+        return
+    generator, count = torch.Generator().manual_seed(0), directions.size(0)
+    like = theta.new_empty(objective.nodes.numel(), leverage.inner.size(1))
+    for x in directions:
+        yield _drawn(like, theta, generator)[1] / count**0.5 - root * x
+
+
+def _drawn(root: Tensor, theta: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """ε and ε' of the next sample."""
+    noise = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
+    return noise, torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
 
 
 def most_directions(theta: Tensor, samples: int) -> int:
@@ -162,8 +193,7 @@ def _samples(
     ridge = objective.mu + damping
     noise, more = root.new_empty(root.size(0), many, root.size(1)), theta.new_empty(many, theta.numel())
     for number in range(many):
-        noise[:, number] = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
-        more[number] = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
+        noise[:, number], more[number] = _drawn(root, theta, generator)
 
     def pull(rows: Tensor) -> Tensor:
         return operator.pull_all((rows @ root.mT).reshape(*rows.shape[:2], *shape))

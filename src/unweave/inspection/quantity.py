@@ -54,6 +54,7 @@ class Quantity:
         worse: Whether more of it is worse, as of a loss.
         least: What it cannot be below, where that is known.
         most: What it cannot be above.
+        below: What it means where it is below 0, where that means something.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Quantity:
     worse: bool = True
     least: float = -math.inf
     most: float = math.inf
+    below: str = ""
 
     def value(self, outputs: Tensor, data: Data, without: Tensor | None = None) -> Tensor:
         """The quantity, from the outputs of all nodes; without the part of some of them where these are given."""
@@ -183,7 +185,8 @@ def _node(node: int, name: str, data: Data, loss: Loss, outputs: Tensor) -> Quan
         first, second = flat.topk(2).indices.tolist()
         title = f"margin of node {node}: class {first}, which it is given, over class {second}"
         widest = float((outputs[:, first] - outputs[:, second]).detach().abs().max())
-        known = replace(found, title=title, unit="nats", least=-widest, most=widest)
+        below = f"it would no longer be class {first}"
+        known = replace(found, title=title, unit="nats", least=-widest, most=widest, below=below)
         return replace(known, rows=lambda z, ids: z[:, first] - z[:, second])
     if flat.numel() == 1:
         return replace(found, title=f"output of node {node}", rows=lambda z, ids: z.reshape(-1))

@@ -15,7 +15,7 @@ is not spread, at whichever step: what it does is its product with the slope of 
 one backward pass for all. Its own row is followed as it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -143,6 +143,11 @@ class Ripples:
             if step:
                 onward = self._form.gains[step - 1] * torch.maximum(self._b * reach, own * onward)
         return found
+
+    @property
+    def first(self) -> Sequence[str]:
+        """The names of the weights that read features."""
+        return self._form.first
 
     def fading(self) -> Tensor:
         """How scores begin to change as each column of features grows, ``[columns]``: Σ_v x_vj ∂Φ/∂x_vj."""

@@ -28,7 +28,7 @@ Order = Literal["size", "lowers", "raises"]
 TOLD: tuple[Kind, ...] = ("nodes", "labels", "edges", "features")
 """What is told where nothing else is asked: a node's row is most of what the node is."""
 
-IMPOSSIBLE = "  (more than is possible: do not believe the size)"
+IMPOSSIBLE = "more than is possible: do not believe the size"
 
 HOW = "the quantity changes by so much; a minus says that it is lower without the item"
 
@@ -61,10 +61,6 @@ class Scored:
     def to_dict(self) -> dict[str, Any]:
         """As a JSON document."""
         return {"kind": self.kind, "item": self.item, "effect": self.effect, "possible": self.possible}
-
-
-def _row(one: Scored) -> str:
-    return f"{one.effect:>+11.4g}  {one.name}{'' if one.possible else IMPOSSIBLE}"
 
 
 class Scores:
@@ -249,13 +245,18 @@ class Scores:
         lines = [("Quantity", self.title), ("Now", f"{self.value:.5g}{unit}"), ("If gone", HOW)]
         for kind in kinds:
             found = self.top(kind, k)
-            rows = [_row(one) for one in found] or [f"{'none':>11}"]
+            rows = [self._row(one) for one in found] or [f"{'none':>11}"]
             lines += [(kind if i == 0 else "", row) for i, row in enumerate(rows)]
         report = self.subject.direction.report
         solved = f"by the {self.subject.direction.curvature}, to a relative residual of {report.relative_residual:.2g}"
         lines += [("Solved", f"{solved}; {self.passes:.0f} passes in all")]
         lines += [("Trust" if i == 0 else "", text) for i, text in enumerate(self.warnings or (self._trust,))]
         return "\n".join(f"{title:<10}{text}" for title, text in lines)
+
+    def _row(self, one: Scored) -> str:
+        turned = self.value > 0 > self.value + one.effect
+        said = IMPOSSIBLE if not one.possible else self.subject.quantity.below if turned else ""
+        return f"{one.effect:>+11.4g}  {one.name}{f'  ({said})' if said else ''}"
 
     @property
     def _trust(self) -> str:

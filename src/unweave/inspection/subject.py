@@ -113,6 +113,13 @@ class Subject:
             after, before = (self.objective.forward(model, data).double() for model in self._beside)
             return (after + before) / 2, flat(after - before) / (2 * self.h)
 
+    def outputs_at(self, theta: Tensor, data: Data) -> Tensor:
+        """The outputs at some θ on some graph."""
+        self.objective.meter.passes += 1
+        model = duplicate(self.objective.model).eval()
+        load_flat(model, theta)
+        return self.objective.forward(model, data)
+
     def outputs_with_slopes(self, data: Data) -> list[Tensor]:
         """The outputs at θ + h s and at θ − h s, with what derivatives by the graph need."""
         self.objective.meter.passes += 4
@@ -170,7 +177,7 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        count = most_directions(self.theta, self._samples)
+        count = most_directions(self.theta, self.samples)
         each = self.width * (count + 2 * self.width)
         return (self.objective.nodes.numel() * each * 8 + count * self.theta.nbytes) / MIB
 
@@ -181,10 +188,10 @@ class Subject:
             return None
         with torch.enable_grad():
             damping = self.direction.damping
-            return find_leverage(self.objective, self.theta, self.prepared, damping, self._samples, self._at_once)
+            return find_leverage(self.objective, self.theta, self.prepared, damping, self.samples, self._at_once)
 
     @property
-    def _samples(self) -> int:
+    def samples(self) -> int:
         """Random directions that tell how nodes move, at most."""
         return TUNING.inspection.samples if self.followed else TUNING.inspection.copied
 

@@ -105,8 +105,8 @@ def _remaining(
             raise RunError(f"{path} does not hold what a run holds: {known.split_seed!r} is no seed of a split")
         graph = load(known.name, seed=known.split_seed, root=root)
     wrong = RunError(
-        f"the graph is not the one that {path} was made with; give as data= the original graph, or the one that "
-        "remained"
+        f"the graph{'' if given is not None else f' {known.name}'} is not the one that {path} was made with; give as "
+        "data= (--data) the original graph, or the one that remained"
         if not changed
         else f"the graph is not the one that {path} was left with; give as data= (--data) {now}"
     )
