@@ -81,14 +81,15 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
     assert crossed(before, [score(2, 2, 2, 2)], [1], dealt).tolist() == before.losses.tolist()
 
 
-def test_the_smallest_that_is_as_good_as_the_best_is_liked() -> None:
+def test_the_middle_of_what_is_as_good_as_the_best_is_liked() -> None:
     def score(*losses: float, right: int = 4) -> Score:
         return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < right)
 
     before, good = score(1, 1, 1, 1, right=2), score(0.5, 0.5, 0.5, 0.25)
-    assert liked([good, score(0.5, 0.5, 0.4, 0.25)], [1, 2], before) == 0
-    assert liked([score(0.9, 0.8, 0.9, 0.9), good], [1, 2], before) == 1, "the first is worse than the best"
-    assert liked([score(0.5, 0.5, 0.6, 0.25), good], [1, 1], before) == 1, "of one size, the least loss"
+    near = [score(0.5, 0.6, 0.5, 0.25), good, score(0.5, 0.5, 0.5, 0.35)]
+    assert liked(near, [1, 2, 3], before) == 1
+    assert liked([score(0.9, 0.8, 0.9, 0.9), *near], [1, 2, 3, 4], before) == 2, "the first is worse than the best"
+    assert liked([score(0.5, 0.5, 0.6, 0.3), good], [1, 1], before) == 1, "of one size, the least loss"
     assert liked([score(0, 0, 0, 0, right=1), good], [1, 2], before) == 1, "fewer are right than before"
     assert liked([score(0, 0, 0, 0, right=1)], [1], before) == 0, "there is no other"
 

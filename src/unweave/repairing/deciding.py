@@ -71,14 +71,17 @@ def _sureness(said: Tensor, labels: Tensor) -> Tensor:
 
 
 def liked(ways: list[Score], sizes: list[int], before: Score) -> int:
-    """Which way the nodes like: the smallest that is as good as the best of those by which no fewer are right.
+    """Which way the nodes like: the middle one, by size, of those that are as good as the best.
 
-    As good is a loss within one standard error of the least (Breiman and others, 1984).
+    As good is a loss within one standard error of the least (Breiman and others, 1984), among the ways by which no
+    fewer nodes are right. The loss changes slowly with the size: which is least is much by chance, the smallest leaves
+    much that is wrong in place, and the largest loses much that is right.
     """
     fit = [i for i, way in enumerate(ways) if way.f1 >= before.f1] or list(range(len(ways)))
+    of_size = {sizes[i]: i for i in sorted(fit, key=lambda i: -ways[i].loss)}  # of each size, the least loss
     best = ways[min(fit, key=lambda i: ways[i].loss)]
-    near = [i for i in fit if moved(best.losses, ways[i].losses) <= 1]
-    return min(near, key=lambda i: (sizes[i], ways[i].loss))
+    near = [of_size[size] for size in sorted(of_size) if moved(best.losses, ways[of_size[size]].losses) <= 1]
+    return near[len(near) // 2]
 
 
 def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -> Tensor:

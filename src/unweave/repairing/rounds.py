@@ -3,8 +3,8 @@
 A step is one kind of suspects: some are forgotten (a request), and labels whose right value is plain are corrected (a
 change). Validation nodes choose how much goes and decide whether that is kept, and no node does both: they are dealt
 into ten folds, and what nine of them like is judged by the tenth. So all of them decide, and none by its own choice.
-What is liked is the smallest removal whose loss is within one standard error of the least. Detection itself fits a few
-weights to one half of the nodes, and looks at nothing else of them.
+What is liked is the middle one of the removals whose loss is within one standard error of the least. Detection itself
+fits a few weights to one half of the nodes, and looks at nothing else of them.
 """
 
 from copy import copy
