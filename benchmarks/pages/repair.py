@@ -27,6 +27,9 @@ MATRIX = (
 )
 """Graphs, models and attacks: what is there to be measured."""
 
+PLACE = "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit:.12}"
+"""Where and by what a cell was measured."""
+
 GROUPS = {
     "wrong labels": ("uniform", "nearest", "backdoor"),
     "attacked edges": ("random", "dice", "prbcd", "grbcd"),
@@ -89,11 +92,16 @@ def _group(found: Results, title: str) -> Results:
 
 def blocks(found: Results) -> Blocks:
     """What was found."""
-    where = places(found.values(), "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit:.12}")
+    where = places(found.values(), PLACE)
     yield (
         f"Made by `python benchmarks/repair.py` on {where}. A model is trained on an attacked graph and repaired "
         "(`uw.repair` as it is by default), knowing nothing of the attack. Everything is in `repair.jsonl`."
     )
+    if looked := [document["looked"] for document in found.values() if "looked" in document]:
+        yield (
+            f"In {len(looked)} of {len(found)} cells the figures of detection are those of an earlier measurement that "
+            f"had cleanlab ({places(looked, PLACE)}): our own was the same here."
+        )
     yield "## In short"
     yield _short(found)
     yield "## What was measured"

@@ -76,6 +76,17 @@ def test_what_counts_as_best_and_as_recovered() -> None:
     assert recovered(document) is None
 
 
+def test_an_earlier_look_is_kept_only_where_it_is_the_same_with_more_detectors() -> None:
+    here = {"detection": {"ap": {"ours": 0.7}}, "f1": 1}
+    there = {"detection": {"ap": {"ours": 0.7, "cleanlab": 0.6}}, "f1": 2, "commit": "c", "environment": {}}
+    kept = repair.with_looks(here, there)
+    assert kept["detection"] == there["detection"]
+    assert kept["f1"] == 1
+    assert kept["looked"] == {"commit": "c", "environment": {}}
+    other = there | {"detection": {"ap": {"ours": 0.8, "cleanlab": 0.6}}}
+    assert repair.with_looks(here, other) == repair.with_looks(here, None) == here
+
+
 def test_the_guide_says_what_was_measured() -> None:
     found = read(RESULTS / "repair")
     told = sums(found)

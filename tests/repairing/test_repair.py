@@ -57,31 +57,41 @@ def test_better_is_by_more_than_chance() -> None:
     def score(*losses: float, f1: float = 0.5) -> Score:
         return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < 4 * f1)
 
-    before = score(1.0, 1.0, 1.0, 1.0)
-    assert better(before, score(0.9, 0.9, 0.9, 0.8))
-    assert not better(before, score(0.8, 1.0, 0.9, 1.0)), "lower by less than two standard errors"
-    assert better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75)), "and F1 is higher"
-    assert not better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.9)), "the loss is higher"
+    before, sure, likely = score(1.0, 1.0, 1.0, 1.0), score(0.9, 0.9, 0.9, 0.8), score(0.8, 1.0, 0.9, 1.0)
+    assert better(before, sure, sure.losses)
+    assert not better(before, score(0.9, 0.9, 0.9, 0.8, f1=0.25), sure.losses), "fewer are right"
+    assert not better(before, likely, likely.losses), "lower by less than two standard errors"
+    assert better(before, score(0.8, 1.0, 0.9, 1.0, f1=0.75), likely.losses), "and F1 is higher"
+    chance = score(0.8, 1.0, 1.1, 1.0, f1=0.75)
+    assert not better(before, chance, chance.losses), "lower by less than one standard error"
+    assert not better(before, score(1.0, 1.0, 1.0, 1.1, f1=0.75), sure.losses), "what is chosen has a higher loss"
 
 
 def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
-    """Each half likes best what fits its own noise; crossed, that is worth nothing."""
-    halves = (torch.tensor([True, True, False, False, False]), torch.tensor([False, False, False, True, True]))
+    """Each fold likes best what fits its own noise; crossed, that is worth nothing."""
+    dealt = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]])
 
     def score(*losses: float) -> Score:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    found = crossed([before, one, two], [0, 1, 1], halves)
-    assert found.losses.tolist() == [3, 2, 2, 3]
-    assert found.f1 == 0
+    assert crossed(before, [one, two], [1, 1], dealt).tolist() == [3, 2, 2, 3]
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed([before, good], [0, 1], halves).losses.tolist() == good.losses.tolist()
-    fewer = Score(torch.zeros(4, dtype=torch.double), torch.zeros(4, dtype=torch.bool))
-    assert liked([fewer, good], [1, 2], one) == 1, "fewer are right than at the beginning"
-    assert liked([good, fewer], [1, 2], fewer) == 1, "as many are right, and the loss is lower"
-    best = score(0.5, 0.5, 0.4, 0.25)
-    assert liked([good, best], [1, 2], one) == 0, "the larger is better by no more than one standard error"
+    assert crossed(before, [good], [1], dealt).tolist() == good.losses.tolist()
+    assert crossed(before, [score(2, 2, 2, 2)], [1], dealt).tolist() == before.losses.tolist()
+
+
+def test_the_middle_of_what_is_as_good_as_the_best_is_liked() -> None:
+    def score(*losses: float, right: int = 4) -> Score:
+        return Score(torch.tensor(losses, dtype=torch.double), torch.arange(4) < right)
+
+    before, good = score(1, 1, 1, 1, right=2), score(0.5, 0.5, 0.5, 0.25)
+    near = [score(0.5, 0.6, 0.5, 0.25), good, score(0.5, 0.5, 0.5, 0.35)]
+    assert liked(near, [1, 2, 3], before) == 1
+    assert liked([score(0.9, 0.8, 0.9, 0.9), *near], [1, 2, 3, 4], before) == 2, "the first is worse than the best"
+    assert liked([score(0.5, 0.5, 0.6, 0.3), good], [1, 1], before) == 1, "of one size, the least loss"
+    assert liked([score(0, 0, 0, 0, right=1), good], [1, 2], before) == 1, "fewer are right than before"
+    assert liked([score(0, 0, 0, 0, right=1)], [1], before) == 0, "there is no other"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:

@@ -38,6 +38,10 @@ class Score:
         """Micro-F1."""
         return float(self.right.double().mean())
 
+    def part(self, nodes: Tensor) -> "Score":
+        """The same of some of the nodes."""
+        return Score(self.losses[nodes], self.right[nodes])
+
 
 def score_on(run: Run, halves: tuple[Tensor, Tensor]) -> Score:
     """How good a run is on the validation nodes, each half at the temperature that the other wants.
@@ -66,38 +70,47 @@ def _sureness(said: Tensor, labels: Tensor) -> Tensor:
     return fit(loss, said.new_zeros(1)).exp()
 
 
-def liked(ways: list[Score], sizes: list[int], begun: Score) -> int:
-    """Which way the nodes like: the smallest that is as good as the best of those by which no fewer are right."""
-    fit = [i for i, way in enumerate(ways) if way.f1 >= begun.f1] or list(range(len(ways)))
-    return fit[_smallest([ways[i].losses for i in fit], [sizes[i] for i in fit])]
+def liked(ways: list[Score], sizes: list[int], before: Score) -> int:
+    """Which way the nodes like: the middle one, by size, of those that are as good as the best.
 
-
-def _smallest(losses: list[Tensor], sizes: list[int]) -> int:
-    """The smallest of some ways whose loss is within one standard error of the least (Breiman and others, 1984)."""
-    best = min(losses, key=lambda one: float(one.mean()))
-    near = [i for i, one in enumerate(losses) if moved(best, one) <= 1]
-    return min(near, key=lambda i: (sizes[i], float(losses[i].mean())))
-
-
-def crossed(ways: list[Score], sizes: list[int], halves: tuple[Tensor, Tensor]) -> Score:
-    """Each half of the nodes by the way that the other half likes: what choosing among them is worth.
-
-    The first way is to do nothing, which is liked where nothing has a lower loss.
+    As good is a loss within one standard error of the least (Breiman and others, 1984), among the ways by which no
+    fewer nodes are right. The loss changes slowly with the size: which is least is much by chance, the smallest leaves
+    much that is wrong in place, and the largest loses much that is right.
     """
-    first = halves[0][halves[0] | halves[1]].cpu()
-    losses, right = ways[0].losses.clone(), ways[0].right.clone()
-    for mine in (first, ~first):
-        seen = [way.losses[~mine] for way in ways]
-        if min(float(one.mean()) for one in seen[1:]) < float(seen[0].mean()):
-            best = ways[1 + _smallest(seen[1:], sizes[1:])]
-            losses[mine], right[mine] = best.losses[mine], best.right[mine]
-    return Score(losses, right)
+    fit = [i for i, way in enumerate(ways) if way.f1 >= before.f1] or list(range(len(ways)))
+    of_size = {sizes[i]: i for i in sorted(fit, key=lambda i: -ways[i].loss)}  # of each size, the least loss
+    best = ways[min(fit, key=lambda i: ways[i].loss)]
+    near = [of_size[size] for size in sorted(of_size) if moved(best.losses, ways[of_size[size]].losses) <= 1]
+    return near[len(near) // 2]
 
 
-def better(before: Score, after: Score) -> bool:
-    """Whether a loss is lower by more than two standard errors of the difference, node by node; or F1 is higher too."""
-    far = moved(before.losses, after.losses)
-    return far < -2 or (far < 0 and after.f1 > before.f1)
+def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -> Tensor:
+    """The losses of the nodes of each fold by the way that all others like: what choosing among them is worth.
+
+    Args:
+        before: To do nothing, which is liked where nothing has a lower loss.
+        ways: What is chosen from.
+        sizes: How much goes by each.
+        dealt: The fold of each node, ``[deals, nodes]``; the mean over the deals is taken.
+    """
+    found = before.losses.repeat(dealt.size(0), 1)
+    for losses, fold in zip(found, dealt, strict=True):
+        for number in torch.unique(fold).tolist():
+            mine = fold == number
+            seen, old = [way.part(~mine) for way in ways], before.part(~mine)
+            if min(way.loss for way in seen) < old.loss:
+                losses[mine] = ways[liked(seen, sizes, old)].losses[mine]
+    return found.mean(dim=0)
+
+
+def better(before: Score, chosen: Score, judged: Tensor) -> bool:
+    """Whether a choice is better by more than chance, and by it no fewer nodes are right.
+
+    The losses as judged by nodes that did not choose are lower by more than two standard errors of the difference, node
+    by node; or by more than one, and more nodes are right.
+    """
+    far, more = moved(before.losses, judged), chosen.f1 - before.f1
+    return chosen.loss < before.loss and ((far < -2 and more >= 0) or (far < -1 and more > 0))
 
 
 def same(before: Score, after: Score) -> bool:

@@ -41,9 +41,9 @@ def repair(
     label and neighbours expect, and triggers of backdoors by patterns of features that go with labels which neighbours
     contradict. What is most
     probably wrong goes: a :class:`~unweave.Request` with a receipt for what is forgotten, a :class:`~unweave.Change`
-    for labels whose right value is plain. Each half of the validation nodes chooses how much goes, and the other half
-    judges that choice; a step is kept if they are better by more than chance, in their loss or in loss and F1, and
-    their F1 is no lower than at the beginning. The run that is given stays as it is, and no test label is read.
+    for labels whose right value is plain. Nine tenths of the validation nodes choose how much goes, and the last tenth
+    judges that choice, for each tenth; a step is kept if they are better by more than chance, in their loss or in loss
+    and F1, and their F1 is no lower. The run that is given stays as it is, and no test label is read.
 
     Args:
         run: A run; or a model, with its graph and what else a :class:`~unweave.Run` takes.
