@@ -92,10 +92,10 @@ def blocks(found: list[Document]) -> Blocks:
             f"commit {DEAR} it was also held to 4 % of the passes of training where training was short, which is why "
             "`sgc` is short there of what it closes since. Until commit "
             f"{AFTER} the agreement was that of two seeds on the graph as it is; since then it is asked after a "
-            "deletion, beside where following it leads, and decays are chosen by that. Cells of three layers are of the form "
-            "they have since commit c22f2fc, side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 "
-            "(flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1, where the retrained model rested at a higher "
-            "objective (258.0, following 254.2) and no negative curvature led on. "
+            "deletion, beside where following it leads, and decays are chosen by that. Cells of three layers have the "
+            "form of commit c22f2fc, side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 "
+            "(flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1, where the retrained model rested at a "
+            "higher objective (258.0, following 254.2) and no negative curvature led on. "
             "Why cells are short: [two seeds polished on](../minima/README.md)."
         )
     yield (
