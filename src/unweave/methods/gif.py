@@ -201,7 +201,7 @@ class GIF(InfluenceStep):
             if ready.at_minimum:
                 if problem.remaining.task is not None:
                     most += PASSES + 2
-                if _flat(problem) and self.steps == "auto" and ready.whole:
+                if problem.flat and self.steps == "auto" and ready.whole:
                     bound = int(TUNING.step.most * ready.whole - problem.meter.passes) - 2  # of the look at the end
                     most = min(most, max(bound, 2 * first + PASSES + 2))
                 return Expected("a restart of the minimisation, with the prepared curvature", 2, most, settled=True)
@@ -247,7 +247,7 @@ class GIF(InfluenceStep):
         now, rest = self._at_rest(problem)
         small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
         most = TUNING.step.small_steps if small else TUNING.step.steps
-        if not _flat(problem):
+        if not problem.flat:
             return most
         bound = self._within(problem, TUNING.step.most, TUNING.step.least + 1)
         return most if bound is None else min(most, bound)
@@ -342,7 +342,7 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        counted = self.steps == "auto" and damping is None and _flat(problem)
+        counted = self.steps == "auto" and damping is None and problem.flat
         cheap = self._within(problem, TUNING.step.cheap, TUNING.step.least) if counted else None
         theta, found = minimise(
             evaluate,
@@ -390,12 +390,6 @@ class GIF(InfluenceStep):
             point=point,
             bent=(found.smallest_curvature, found.gradient_norm),
         )
-
-
-def _flat(problem: Problem) -> bool:
-    """Whether examples are pairs, whose curvature a few eigenpairs do not cover."""
-    task = problem.remaining.task
-    return task is not None and task.flat
 
 
 def _pull(problem: Problem) -> Tensor:

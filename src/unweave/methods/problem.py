@@ -77,6 +77,12 @@ class Problem:
         for name in ("at_original", "at_remaining"):
             self.__dict__.pop(name, None)
 
+    @property
+    def flat(self) -> bool:
+        """Whether examples are pairs, whose curvature a few eigenpairs do not cover."""
+        task = self.remaining.task
+        return task is not None and task.flat
+
     @cached_property
     def digest(self) -> str:
         """Digest of θ0."""
