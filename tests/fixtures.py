@@ -28,10 +28,23 @@ object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 FIRST = (
     "test_docs_commands.py",
     "test_blocks.py",
-    "test_examples.py",
+    "test_guide.py",
+    "test_kills.py",
     "test_docs.py",
+    "test_examples.py",
+    "test_inspect.py",
+    "test_ranks.py",
     "test_kill.py",
+    "test_ranks_faults.py",
     "test_polish.py",
+    "test_watch.py",
+    "test_audit.py",
+    "test_reproduce.py",
+    "test_ledger.py",
+    "test_as_pyg.py",
+    "test_gif.py",
+    "test_bench.py",
+    "test_agreement.py",
 )
 """Files that take longest; whoever begins with them does not wait for one of them at the end."""
 
@@ -91,6 +104,13 @@ def warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def embedded(request: pytest.FixtureRequest) -> Iterator[None]:
     """As many nodes of the embedded graph as the parameter says, for what is shown on it; all of them for None."""
     with small_demo(getattr(request, "param", PART)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def part(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A part of the embedded graph is all of it, of so many nodes as the file says."""
+    with small_demo(getattr(request.module, "EMBEDDED", PART)):
         yield
 
 
