@@ -1,6 +1,7 @@
 # Two commands on a fresh machine: `make demo` shows the product, `make test` proves it.
 PYTHON ?= python3
 BIN := .venv/bin
+export PYTHONDONTWRITEBYTECODE =  # what is compiled is kept, and not compiled by every process again
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .PHONY: setup demo test test-slow coverage check docs clean

@@ -1,4 +1,4 @@
-"""Run scripts, each in a process of its own that need not import torch again (see the fixture warm in conftest.py)."""
+"""Run scripts, each in a process of its own that need not import torch again (see the fixture warm in fixtures.py)."""
 
 import os
 import runpy
@@ -77,7 +77,7 @@ def become(command: list[str], cwd: Path, to: Path, nodes: int | None) -> None:
     torch.set_num_threads(1)
     fit._chosen_decays = lambda *_: [1e-2]  # as the fixture brief
     fit.FIRST_PHASE = 30
-    fit.another, fit.agreement_of = lambda objective, **_: objective, lambda *_: None  # as in conftest.py
+    fit.another, fit.agreement_of = lambda objective, **_: objective, lambda *_: None  # as in fixtures.py
     Setting.warm_up = lambda self: None  # type: ignore[method-assign]
     object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=50))

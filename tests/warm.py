@@ -1,8 +1,9 @@
-"""What the process imports, once, that others are forks of (see the fixture warm in conftest.py).
+"""What the process imports, once, that others are forks of (see the fixture warm in fixtures.py).
 
-A part of the embedded graph is all of it there, and nothing is warmed up, as in conftest.py.
+A part of the embedded graph is all of it there, and nothing is warmed up, as in fixtures.py.
 """
 
+import gc
 import importlib
 from functools import partial
 
@@ -33,3 +34,5 @@ for name in NEEDED:
 
 loading.demo_graph = partial(part_of_demo, PART)
 Setting.warm_up = lambda self: None  # type: ignore[method-assign]
+
+gc.freeze()  # what is here stays: a fork that looks through it for garbage would only copy it

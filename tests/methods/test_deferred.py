@@ -22,6 +22,8 @@ from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.training.recipe import Training
 
+pytestmark = pytest.mark.usefixtures("part")
+
 DECAY = 1e-2
 
 

@@ -28,6 +28,8 @@ from unweave.objective.parts.blocks import Blocks
 from unweave.objective.parts.bounded import bounded_objective
 from unweave.objective.parts.localising import find_locality, find_locality_in_parts
 
+pytestmark = pytest.mark.usefixtures("part")
+
 AMPLE = 1024.0
 DECAY = 1e-3
 
@@ -159,8 +161,8 @@ def test_a_budget_too_small_for_one_node_says_what_it_takes() -> None:
         uw.prepare(model, data, weight_decay=DECAY, memory_mib=0.05)
 
 
-LITTLE = 1.0
-"""MiB in which the demo graph, with a twentieth of its features, has to be evaluated in several blocks."""
+LITTLE = 0.3
+"""MiB in which a part of the demo graph, with a twentieth of its features, has to be evaluated in several blocks."""
 
 
 @pytest.fixture(scope="module")

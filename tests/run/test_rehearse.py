@@ -8,6 +8,9 @@ from torch_geometric.nn import Linear
 import unweave as uw
 from unweave.objective.parameters import flatten
 
+pytestmark = pytest.mark.usefixtures("part")
+EMBEDDED = 1300
+
 
 @pytest.fixture(scope="module")
 def data() -> Data:

@@ -43,17 +43,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str | None:
-    """Of an empty database; ``None`` for the one in the folder of a service."""
+def url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """Of an empty database, which goes with the test; ``None`` for the one in the folder of a service."""
     if request.param == "sqlite":
-        return None
+        yield None
+        return
     address, _ = request.getfixturevalue("server")
     name = f"test{next(NUMBERS)}"
     engine = create_engine(address, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
+    yield str(address).replace("/postgres?", f"/{name}?")
+    with engine.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
     engine.dispose()
-    return str(address).replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture(scope="session")

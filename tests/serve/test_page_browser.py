@@ -3,7 +3,7 @@
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -199,20 +199,28 @@ def busy(shop: Service) -> Service:
     return shop
 
 
+def look_at(page: Any, screens: Sequence[tuple[int, str]]) -> list[str]:
+    """What is wrong with a page on one screen after another."""
+    found = []
+    for width, scheme in screens:
+        page.set_viewport_size({"width": width, "height": 740})
+        page.emulate_media(color_scheme=scheme)
+        found += [f"{width} {scheme}: {each}" for each in look(page)]
+    return found
+
+
 @pytest.mark.parametrize(
-    ("width", "scheme"),
+    "screens",
     [
-        (360, "dark"),
-        (1280, "light"),
-        pytest.param(360, "light", marks=pytest.mark.slow),
-        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(((360, "dark"), (1280, "light")), id="corners"),
+        pytest.param(((360, "light"), (1280, "dark")), id="others", marks=pytest.mark.slow),
     ],
 )
 def test_every_page_is_legible_and_has_names_for_all_it_has(
-    browser: Any, busy: Service, width: int, scheme: str
+    browser: Any, busy: Service, screens: Sequence[tuple[int, str]]
 ) -> None:
     with served(busy) as address:
-        page, strange = opened(browser, address, tokens.new_token(busy, "Ada", list(tokens.SCOPES))[1], width, scheme)
+        page, strange = opened(browser, address, tokens.new_token(busy, "Ada", list(tokens.SCOPES))[1])
         page.goto(f"{address}/?state=all")
         links = page.locator("tbody th a").evaluate_all("(all) => all.map((each) => each.getAttribute('href'))")
         assert len(links) == 4
@@ -220,12 +228,12 @@ def test_every_page_is_legible_and_has_names_for_all_it_has(
         for path in [*paths, f"{links[1]}/refuse"]:
             page.goto(f"{address}{path}{'?still=1' if path in links else ''}")
             page.evaluate("() => document.querySelectorAll('details').forEach((each) => each.open = true)")
-            assert look(page) == [], path
+            assert look_at(page, screens) == [], path
         assert strange == []
         for path in ("/nowhere", "/signin"):
             page.context.clear_cookies()
             page.goto(f"{address}{path}")
-            assert look(page) == [], path
+            assert look_at(page, screens) == [], path
         page.context.close()
 
 

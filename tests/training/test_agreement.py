@@ -19,6 +19,9 @@ from unweave.objective.scores import gap, log_probabilities
 from unweave.training.agreement import Agreement, agreement_of, another, in_words
 from unweave.training.fit import _chosen_decays, _decays, _Job
 
+pytestmark = pytest.mark.usefixtures("part")
+EMBEDDED = 1000
+
 
 @pytest.fixture(autouse=True)
 def _short() -> Iterator[None]:

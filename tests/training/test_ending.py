@@ -8,6 +8,8 @@ from unweave._core.tuning import TUNING, tuned
 from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
+pytestmark = pytest.mark.usefixtures("part")
+
 
 def test_it_ends_where_validation_was_best_and_is_a_training_of_so_many_epochs() -> None:
     data = uw.load("demo", seed=0)

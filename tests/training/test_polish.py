@@ -17,6 +17,8 @@ from unweave.objective.running_stats import refresh
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
 
+pytestmark = pytest.mark.usefixtures("part")
+
 
 @pytest.fixture(scope="module")
 def data() -> Data:

@@ -47,8 +47,7 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
         )
         return
     say(f"{'Model':<11}{found.model}, {found.parameters:,} parameters and buffers")
-    size = f"{found.nodes:,} nodes, {_edges(found)}{found.training_nodes:,} training nodes"
-    say(f"{'Data':<11}{found.data or 'own'}: {size}")
+    say(f"{'Data':<11}{found.data or 'own'}: {_size(found)}")
     say(f"{'Trained':<11}{_trained(found.training)}")
     if found.recipe is not None and found.recipe.certify is not None:
         say(f"{'Certified':<11}{certified_in_words(found)}")
@@ -82,6 +81,15 @@ def show(run: Annotated[Path, typer.Argument(help="Folder of the run.")], json: 
         say()
         say(f"Receipt {number}")
         say(str(receipt))
+
+
+def _size(found: "Peeked") -> str:
+    """How large the graph is: that of a task by what it is made of, and not by the plain graph that stands for it."""
+    known = found.config.data
+    if known.types is None:
+        return f"{found.nodes:,} nodes, {_edges(found)}{found.training_nodes:,} training nodes"
+    counts = [f"{number:,} {name}{'' if number == 1 else 's'}" for name, number in known.types.items()]
+    return ", ".join([*counts, f"{found.training_nodes:,} training {known.examples or 'node'}s"])
 
 
 def _edges(found: "Peeked") -> str:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import spearmanr
 
 from unweave.errors import RequestError
 from unweave.graph.removal import remove
@@ -212,5 +211,7 @@ def rehearse(found: Scores, kind: Kind = "edges", removals: int = 12, *, seed: i
     floor = float(np.median([abs(one.predicted) for one in done]))
     errors = sorted(abs(one.actual - one.predicted) / max(abs(one.predicted), floor) for one in done)
     place = math.ceil(LEVEL * (len(errors) + 1)) - 1  # split conformal: the next error is at most this with LEVEL
+    from scipy.stats import spearmanr  # noqa: PLC0415 (half a second, for this line alone)
+
     agreement = float(spearmanr([one.predicted for one in done], [one.actual for one in done])[0])
     return Rehearsed(kind, done, agreement if math.isfinite(agreement) else 0.0, errors[place], floor)

@@ -7,7 +7,7 @@ file costs neither time nor memory.
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from unweave.objective.losses import (
     squared_error,
 )
 from unweave.run.state import State
+from unweave.tasks.task import Task
 from unweave.training.recipe import Recipe, Training
 
 __all__ = ["Config", "GraphConfig", "ModelConfig", "built", "loss_of", "read_json"]
@@ -35,12 +36,29 @@ MOST_STEPS = 1000
 
 @dataclass(frozen=True)
 class GraphConfig:
-    """Which graph: its name and split, where :func:`unweave.load` has it, its nodes and the digest of what remains."""
+    """Which graph: its name and split, where :func:`unweave.load` has it, its nodes and the digest of what remains.
+
+    That of a task has ``types``, how many of its nodes are of each, and ``examples``, the type of those that it is
+    trained on.
+    """
 
     name: str | None
     split_seed: int | None
     nodes: int
     digest: str
+    types: dict[str, int] | None = None
+    examples: str | None = None
+
+    @classmethod
+    def of(cls, state: State) -> "GraphConfig":
+        """That of a run."""
+        data = state.base
+        plain = cls(data.get("name"), data.get("split_seed"), int(data.num_nodes), digest_of(state.whole))
+        if not isinstance(data, Task):
+            return plain
+        every = torch.arange(plain.nodes, device=data.node_type.device)
+        examples = next(iter(data.count(data.train_mask.nonzero().flatten())), None)
+        return replace(plain, types=dict(data.count(every)), examples=examples)
 
 
 @dataclass(frozen=True)
@@ -86,10 +104,10 @@ class Config:
     @classmethod
     def of(cls, state: State) -> "Config":
         """That of a run."""
-        own, data = type(state.model), state.base
+        own = type(state.model)
         name = next((key for key, known in MODELS.items() if own is known), None)
         return cls(
-            data=GraphConfig(data.get("name"), data.get("split_seed"), int(data.num_nodes), digest_of(state.whole)),
+            data=GraphConfig.of(state),
             model=ModelConfig(
                 name=name or own.__qualname__,
                 built_in=name is not None,
