@@ -95,7 +95,7 @@ def blocks(found: list[Document]) -> Blocks:
             "deletion, beside where following it leads, and decays are chosen by that. Cells of three layers have the "
             "form of commit c22f2fc, side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 "
             "(flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1, where the retrained model rested at a "
-            "higher objective (258.0, following 254.2) and no negative curvature led on. "
+            "higher objective (258.0, following 254.2; a probe) and no negative curvature led on. "
             "Why cells are short: [two seeds polished on](../minima/README.md)."
         )
     yield (

@@ -1,5 +1,6 @@
 """What ``unweave show`` says of a run of a task: how many there are of what the user has, not of what stands for it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,10 @@ def of_relations() -> tuple[nn.Module, Task, str]:
 
 
 @pytest.mark.parametrize("made", [of_graphs, of_links, of_relations])
-def test_a_run_of_a_task_is_counted_as_its_user_does(made: object, tmp_path: Path) -> None:
-    model, data, size = made()  # type: ignore[operator]
+def test_a_run_of_a_task_is_counted_as_its_user_does(
+    made: Callable[[], tuple[nn.Module, Task, str]], tmp_path: Path
+) -> None:
+    model, data, size = made()
     uw.train(model, data, epochs=2).save(tmp_path / "run")
     shown = unweave("show", tmp_path / "run")
     assert shown.exit_code == 0, shown.stderr

@@ -18,10 +18,6 @@ Place = Literal["first", "between", "last"]
 """Of a layer: the first is given its inputs with the graph, the last gives the outputs."""
 
 
-FIRST: Place = "first"
-BETWEEN: Place = "between"
-
-
 class Stack(nn.Module):
     """conv1, an activation, dropout and conv2; each further layer adds a read-out of its own to the outputs.
 
@@ -75,8 +71,10 @@ class Stack(nn.Module):
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")
-        size, place = (in_channels, FIRST) if beside else (hidden, BETWEEN)
-        self.deeper = nn.ModuleList(convolution(size, hidden, place) for _ in range(layers - 2))
+        self.deeper = nn.ModuleList(
+            convolution(in_channels, hidden, "first") if beside else convolution(hidden, hidden, "between")
+            for _ in range(layers - 2)
+        )
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
         self.steps = nn.ModuleList(SparseMeanConv() for _ in self.deeper if beside)
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
@@ -91,8 +89,8 @@ class Stack(nn.Module):
         outputs = self.conv2(h, *graph)
         for away, (convolution, read) in enumerate(zip(self.deeper, self.reads, strict=True)):
             h = convolution(x if self.steps else h, *graph)
-            for step in [*self.steps[away : away + 1]] * (away + 1):
-                h = self._spread(step, h, *graph)
+            for _ in range(away + 1 if self.steps else 0):
+                h = self._spread(self.steps[away], h, *graph)
             h = self._between(h)
             outputs = outputs + read(h, *graph)
         return outputs  # type: ignore[no-any-return]
