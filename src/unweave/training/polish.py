@@ -112,5 +112,5 @@ def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
         )
     before, after = scores.get("val_f1_before"), scores.get("val_f1")
     if before is not None and after is not None and after < before - TUNING.polish.lost:
-        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay (1e-2)")
+        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay")
     return tuple(warnings)
