@@ -7,7 +7,7 @@ on the remaining graph do what retraining would.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -86,7 +86,7 @@ def polish(
     other = _another(objective) if examine else None
     prepared = prepare_objective(objective, flatten(own))
     same = None if other is None else agreement_of(objective, prepared, other)
-    prepared = replace(prepared, agreement=None if same is None else same.value, whole=report["passes"])
+    prepared = prepared.examined(None if same is None else same.value, report["passes"])
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     scores |= {f"{key}_before": value for key, value in before.items()}
     report |= {"stationarity": prepared.stationarity} | scores
