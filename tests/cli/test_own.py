@@ -34,6 +34,13 @@ def factory():
 def called():
     return {{"model": factory(), "forward": lambda model, data: model(data.x, data.edge_index), "weight_decay": 1e-3}}
 
+def with_trainer():
+    return {{"model": factory(), "trainer": print}}
+
+def with_optimiser():
+    model = factory()
+    return {{"model": model, "weight_decay": torch.optim.AdamW(model.parameters())}}
+
 def wrong():
     return 3
 """
@@ -91,6 +98,14 @@ def test_it_is_trained_by_the_command_line_too(own: Path) -> None:
     done = unweave("train", *OWN, "--epochs", 3, "--out", "a")
     assert done.exit_code == 0, done.stderr
     assert unweave("forget", "a", *OWN, "--forget", "edges:0.1", "--method", "retrain", "--out", "b").exit_code == 0
+
+
+def test_what_a_factory_says_of_training_is_not_passed_over(own: Path) -> None:
+    train = ("train", "--data", "graph.pt", "--epochs", "3", "--out", "t", "--model")
+    unweave(*train, "mine:called")
+    assert uw.Run.open(own / "t", model=_fresh(), data=small_graph()).recipe.weight_decay == 1e-3
+    refused(unweave(*train, "mine:with_trainer", "--overwrite"), "unweave adopt")
+    refused(unweave(*train, "mine:with_optimiser", "--overwrite"), "--weight-decay 1e-3")
 
 
 def test_what_is_wrong_is_said(own: Path) -> None:

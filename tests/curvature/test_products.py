@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.func import grad, hessian, jacrev
 
 from tests.cases import CASES, TABLE, Built, Case, dense_loss, dense_outputs, table
+from unweave.curvature.preparation import prepare
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.curvature.solvers import conjugate_gradients, neumann
 from unweave.errors import BudgetError, ModelError
 from unweave.objective.objective import Objective
+from unweave.testing import small_graph
 
 SMALL = [case for case in CASES if case.request == "mixed"]
 
@@ -188,3 +190,19 @@ def test_memory_that_runs_out_is_told_as_such_and_not_as_a_fault_of_the_model() 
     for work in (lambda: GaussNewton(point), point.gradient):
         with pytest.raises(BudgetError, match=r"memory ran out .*--memory-mib"):
             work()
+
+
+def test_attention_is_differentiated_twice() -> None:
+    """The kernel that torch takes for it on its own has no second derivative."""
+
+    class Attentive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention, self.out = nn.MultiheadAttention(8, 2), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.out(self.attention(x, x, x, need_weights=False)[0])  # type: ignore[no-any-return]
+
+    data = small_graph()
+    found = prepare(Attentive(), data, weight_decay=1e-2)
+    assert found.curvature.values[0] > 0

@@ -125,7 +125,16 @@ FIGURES: list[tuple[str, dict[str, Any], str]] = [
         {"certificate": {"kind": "bound", "distance": 0.1}, "residual_influence": 0.0},
         "proved to be within 0.01",
     ),
-    ("at a minimum", {"details": {"objective": "L'"}, "residual_influence": 4.0}, "at a minimum again without it"),
+    (
+        "at a minimum",
+        {"details": {"objective": "L'"}, "residual_influence": 4.0},
+        "without it, which is where retraining leads if it has no other",
+    ),
+    (
+        "influence",
+        {"details": {"agreement": -1.3}, "residual_influence": 0.4},
+        "trainings of this model end at different ones",
+    ),
     (
         "worse",
         {"details": {"objective": "L'"}, "objective": {"remaining_before": 1.0, "remaining_after": 1.1}},

@@ -16,6 +16,7 @@ from unweave.cli.app import app
 from unweave.objective.losses import as_loss, cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.scores import gap, log_probabilities
+from unweave.testing import small_graph
 from unweave.training.agreement import Agreement, agreement_of, another, in_words
 from unweave.training.fit import _chosen_decays, _decays, _Job
 
@@ -201,3 +202,16 @@ def test_decays_are_tried_until_one_leaves_a_model_that_knows_something(
         _Job(wide(data, hidden=8), data, as_loss(cross_entropy), call, (), False, None, None), recipe
     )
     assert chosen[0] <= 3e-3
+
+
+def test_where_another_training_agrees_requests_restart_whatever_is_left_to_gain() -> None:
+    data = small_graph()
+    run = uw.train(uw.models.GCN(8, 3), data, epochs=30, weight_decay=1e-2).prepare()
+    assert run.prepared is not None
+    assert not run.prepared.at_minimum
+    request = uw.Request(nodes=[int(data.train_mask.nonzero()[0])])
+    for agreement, restarts in ((0.95, True), (0.5, False), (None, False)):
+        there = run.replace(prepared=run.prepared.examined(agreement, 100.0))
+        assert there.prepared is not None
+        assert there.prepared.at_minimum == restarts
+        assert (there.forget(request).receipts[-1].details.get("objective") == "L'") == restarts

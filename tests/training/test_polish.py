@@ -13,7 +13,6 @@ import unweave as uw
 from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.prepared import Prepared
 from unweave.objective.parameters import flatten, load_flat
-from unweave.objective.running_stats import refresh
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
 
@@ -206,7 +205,8 @@ def test_requests_of_a_single_edge_are_followed(run: uw.Run, data: Data) -> None
         assert after < before * (1 + 1e-6), "but for rounding"
 
 
-def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_they_would_undo() -> None:
+def test_a_polish_holds_running_statistics_and_so_ends_at_a_minimum() -> None:
+    """Statistics that followed it undid what it gained: no minimum, and −0.03 of a gap closed."""
     data = small_graph(nodes=300)
 
     class Normed(nn.Module):
@@ -216,17 +216,13 @@ def test_running_statistics_follow_the_polish_and_no_minimum_is_claimed_that_the
             self.norm = nn.BatchNorm1d(16)
 
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.conv2(torch.relu(self.norm(self.conv1(x, edge_index))), edge_index)  # type: ignore[no-any-return]
+            return self.conv2(torch.tanh(self.norm(self.conv1(x, edge_index))), edge_index)  # type: ignore[no-any-return]
 
-    run = uw.train(Normed(), data, forgettable=True, weight_decay=1e-2, epochs=30)
+    run = uw.train(Normed(), data, forgettable=True, weight_decay=1e-2, epochs=30, examine=False)
     assert run.prepared is not None
-    before = run.model.norm.running_mean.clone()  # type: ignore[union-attr, operator]
-    refresh(run.model, data, run.forward)
-    torch.testing.assert_close(run.model.norm.running_mean, before)  # type: ignore[union-attr]
+    assert run.prepared.at_minimum
     request = uw.draw("edges:0.05", data)
-    done, retrained = run.forget(request), run.forget(request, "retrain")
-    assert closed(run, done, retrained) > -0.1
-    assert run.prepared.at_minimum or done.receipts[-1].details.get("objective") != "L'"
+    assert closed(run, run.forget(request), run.forget(request, "retrain")) > 0.5
 
 
 def test_hidden_validation_labels_leave_the_usual_decay() -> None:

@@ -91,6 +91,7 @@ def train(
         raise ModelError(f"{data} has pairs for examples, which {model} does not score; use {' or '.join(PAIRS)}")
     module = own.get("model") or build(model, graph.num_features, graph.num_classes, **options)
     how = {key: own[key] for key in ("loss", "forward") if key in own}
+    decay = _decay_of(own, weight_decay)
     states = out.with_name(f".{out.name}.states") if launched() and shares else None  # for torchrun's restarts
     with progress_bar("training") as progress:
         run = train_model(
@@ -99,7 +100,7 @@ def train(
             seed=seed,
             epochs=epochs,
             lr=lr,
-            weight_decay=weight_decay,
+            weight_decay=decay,
             forgettable=forgettable,
             checkpoints=shares,
             certify=promise,
@@ -129,7 +130,7 @@ def train(
                     if "val_f1" in found
                     else ""
                 )
-                + f"weight decay {run.recipe.weight_decay:g}; {reached}"
+                + f"weight decay {run.recipe.weight_decay}; {reached}"
             )
             if same is not None:
                 say(f"agreement: {same:.3f}; {in_words(same)}")
@@ -144,6 +145,22 @@ def train(
 TOLD = {"test_f1": "test F1", "val_f1": "validation F1", "train_f1": "training F1"}
 TOLD |= {f"test_{key}": key for key in ("auc", "hits@20", "recall@20", "ndcg@20")}
 """Scores that are told: those of the masks that there are, and of links and recommendations beside F1."""
+
+
+def _decay_of(own: dict[str, Any], given: float | None) -> float | dict[str, float] | None:
+    """The decay to train with, by option or by the factory; what training here would pass over is refused."""
+    if "trainer" in own:
+        raise ModelError(
+            "the factory gives a trainer, and this command trains in its own way; train with yours and take the model "
+            "over with unweave adopt, or let a factory without trainer= give it"
+        )
+    decay: float | dict[str, float] | None = own.get("weight_decay") if given is None else given
+    if not isinstance(decay, float | int | dict | None):
+        raise ModelError(
+            f"the factory gives {type(decay).__name__} as weight_decay, which belongs to a model that is trained "
+            "already; to train it here, say a number: --weight-decay 1e-3"
+        )
+    return decay
 
 
 def _read_shares(text: str) -> list[float]:

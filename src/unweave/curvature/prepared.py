@@ -105,8 +105,33 @@ class Prepared:
 
     @property
     def at_minimum(self) -> bool:
-        """Whether the parameters are at a minimum, as the theory of influence assumes."""
-        return self.damping == 0 and self.bend >= TUNING.minimum.saddle and self.stationarity <= TUNING.minimum.gain
+        """Whether the parameters are at a minimum, as the theory of influence assumes.
+
+        Little is left to gain; or more is, and all the same following a deletion led where another training ended.
+        """
+        return self.damping == 0 and not self._saddle and (self.stationarity <= TUNING.minimum.gain or self._agrees)
+
+    @property
+    def _saddle(self) -> bool:
+        return self.bend < TUNING.minimum.saddle
+
+    @property
+    def _agrees(self) -> bool:
+        return self.agreement is not None and self.agreement >= TUNING.polish.agreement
+
+    def examined(self, agreement: float | None, whole: float) -> "Prepared":
+        """The same state once it is known how another training ends.
+
+        Where both agree, and at no saddle, requests restart the minimisation, which is how that was found. A model
+        with LayerNorm had 0.003 of its objective to gain and an agreement of 0.998: damped steps closed 0.14 to 0.51 of
+        the gap of four requests, restarts 0.956 to 0.995.
+
+        Args:
+            agreement: With another seed; ``None`` where nobody looked.
+            whole: Sweeps that the training took.
+        """
+        found = replace(self, agreement=agreement, whole=whole)
+        return replace(found, damping=0.0, raised=1.0, left=0.0) if found._agrees and not found._saddle else found
 
     @property
     def when(self) -> str:

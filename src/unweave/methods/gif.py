@@ -167,7 +167,7 @@ class GIF(InfluenceStep):
             # What the request made of such a model has another curvature than what was prepared; this computes it.
             outcome = super().forget(problem)
             return replace(outcome, details=outcome.details | {"prepared": "of no use for this request"})
-        if ready.at_minimum and ready.agreement is not None:
+        if ready.agreement is not None:
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement})
         if damping is not None:
             theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point)

@@ -70,7 +70,7 @@ def check_data(data: Data) -> None:
     if data.x.dim() != 2 or not data.x.is_floating_point() or data.x.layout != torch.strided:
         raise DataError(
             f"data.x must be a dense floating-point matrix [nodes, features], got {data.x.dtype} "
-            f"of shape {tuple(data.x.shape)} and layout {data.x.layout}"
+            f"of shape {tuple(data.x.shape)} and layout {data.x.layout}; say data.x = data.x.to_dense().float()"
         )
     check_attributes(data)
     index = data.edge_index
@@ -124,7 +124,8 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
     if labels.dtype != torch.long or labels.dim() != 1:
         raise DataError(
             f"{loss.name} needs data.y as int64 class numbers of shape [nodes], got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; for other targets pass loss=, e.g. unweave.objective.losses.binary_cross_entropy"
+            f"{tuple(labels.shape)}; say data.y = data.y.flatten().long() where they are class numbers, and for other "
+            "targets pass loss=, e.g. torch.nn.MSELoss() or unweave.losses.binary_cross_entropy"
         )
     if outputs.dim() != 2:
         raise ModelError(f"the model must give [nodes, classes] for {loss.name}, got shape {tuple(outputs.shape)}")
@@ -133,7 +134,7 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
     if low < 0 or high >= outputs.size(1):
         raise DataError(
             f"training labels run from {low} to {high}, but the model has {outputs.size(1)} outputs; "
-            f"they must lie in 0 … {outputs.size(1) - 1}"
+            f"they must lie in 0 … {outputs.size(1) - 1}; take nodes without a label out of data.train_mask"
         )
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Size, Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
@@ -162,7 +163,8 @@ class Objective:
         """Model outputs of all nodes at θ, in eval mode."""
         self.model.eval()
         named = {f"model.{name}": piece for name, piece in self.split(theta).items()}
-        outputs: Tensor = functional_call(self._caller, named, (self.data,))
+        with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention have no second derivative
+            outputs: Tensor = functional_call(self._caller, named, (self.data,))
         return outputs
 
     def predict(self, model: nn.Module) -> Tensor:

@@ -33,7 +33,10 @@ def carry(model: nn.Module, before: nn.Module, old: Data, data: Data, forward: F
         data: The graph that they are for now.
         forward: How the model is called.
     """
-    norms, again = running(model), duplicate(before)
+    norms = running(model)
+    if not norms:
+        return
+    again = duplicate(before)
     refresh(again, old, forward)
     was = {name: (norm.running_mean.clone(), norm.running_var.clone()) for name, norm in running(again).items()}
     refresh(again, data, forward)
@@ -44,8 +47,12 @@ def carry(model: nn.Module, before: nn.Module, old: Data, data: Data, forward: F
 
 
 def _moved(kept: Tensor, was: Tensor, now: Tensor) -> Tensor:
-    """Variances moved by a difference where they grow and by a ratio where they shrink: never below 0, never far."""
-    return torch.where(now < was, kept * now / was.clamp(min=torch.finfo(was.dtype).tiny), kept + now - was)
+    """Variances moved by a ratio: a polish that holds them leaves weights, and a pass, of another scale than theirs.
+
+    Where they grow from next to nothing a ratio knows no bounds, and the difference is the lesser of the two.
+    """
+    ratio = kept * now / was.clamp(min=torch.finfo(was.dtype).tiny)
+    return torch.minimum(ratio, kept + (now - was).clamp(min=0))
 
 
 def refresh(model: nn.Module, data: Data, forward: Forward) -> bool:

@@ -113,17 +113,26 @@ def _corrected(record: Record) -> str:
     )
     doubt = "" if record.details.get("confirmed", True) else ", and on a model that fits so closely a pull says little"
     known = "" if record.ladder is None else ", as this run has no calibration"
-    return f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{known}{doubt}"
+    same = record.details.get("agreement", 1.0)
+    luck = "" if same >= TUNING.polish.agreement else f"; {_apart(same)}, so that retraining may differ by more than it"
+    return (
+        f"corrected by an influence step{undone}; how near to a retrained one that is was not measured{known}{doubt}"
+        f"{luck}"
+    )
 
 
 def _at_minimum(record: Record) -> str:
     same = record.details.get("agreement")
-    leads = "which is where retraining leads; how near to that was not measured"
+    leads = "which is where retraining leads if it has no other; nobody looked for one, and how near was not measured"
     if same is not None and same >= TUNING.polish.agreement:
         leads = "which is where every training leads, as far as another seed shows; how near to that was not measured"
     elif same is not None:
-        leads = f"but trainings of this model end at different ones (agreement {same:.2f} of 1): retraining may differ"
+        leads = f"but {_apart(same)}: retraining may differ"
     return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"
+
+
+def _apart(agreement: float) -> str:
+    return f"trainings of this model end at different ones (agreement {agreement:.2f} of 1)"
 
 
 def _undone(record: Record) -> str:

@@ -22,7 +22,7 @@ from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import minimise
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten, load_flat
-from unweave.objective.running_stats import refresh
+from unweave.objective.running_stats import carry
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.minimum import polish_objective, without_some
@@ -140,7 +140,7 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
         settled=TUNING.step.settled,
     )
     load_flat(remaining.model, new)
-    refresh(remaining.model, remaining.data, remaining.forward)
+    carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
     classes = objective.loss.classes
     with torch.no_grad():
         target, after = _seen(other, flatten(other.model)), _seen(remaining, new)

@@ -230,7 +230,7 @@ def _examined(job: _Job, recipe: Recipe, reached: _Reached) -> Trained:
         prepared = prepare_objective(objective, flatten(model))
     same = None if other is None else agreement_of(objective, prepared, other)
     whole = reached.descended + report["passes"]
-    prepared = replace(prepared, agreement=None if same is None else same.value, whole=whole)
+    prepared = prepared.examined(None if same is None else same.value, whole)
     if told is not None:
         told(total := 2 * (recipe.epochs + TUNING.polish.usual), total)
     metrics = job.scores(objective)

@@ -7,7 +7,7 @@ on the remaining graph do what retraining would.
 """
 
 import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -86,7 +86,7 @@ def polish(
     other = _another(objective) if examine else None
     prepared = prepare_objective(objective, flatten(own))
     same = None if other is None else agreement_of(objective, prepared, other)
-    prepared = replace(prepared, agreement=None if same is None else same.value, whole=report["passes"])
+    prepared = prepared.examined(None if same is None else same.value, report["passes"])
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     scores |= {f"{key}_before": value for key, value in before.items()}
     report |= {"stationarity": prepared.stationarity} | scores
@@ -112,5 +112,5 @@ def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
         )
     before, after = scores.get("val_f1_before"), scores.get("val_f1")
     if before is not None and after is not None and after < before - TUNING.polish.lost:
-        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay (1e-2)")
+        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay")
     return tuple(warnings)
