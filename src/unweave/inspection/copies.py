@@ -28,7 +28,7 @@ __all__ = ["Copies", "Outputs"]
 Outputs = Callable[[Data], tuple[Tensor, Tensor]]
 """The outputs of all nodes of a graph, and derivatives along some directions, ``[nodes, directions, outputs]``."""
 
-HELD = 4
+HELD = 2
 """How many times over a layer holds a message and its two ends, about."""
 
 

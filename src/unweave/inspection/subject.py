@@ -8,7 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
 
+from unweave._core.compat import leaves
 from unweave._core.memory import MIB
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
@@ -235,6 +237,22 @@ class Subject:
         """Numbers that a node has in any layer, about."""
         return max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
 
+    @cached_property
+    def _message(self) -> int:
+        """Numbers that a message has in any layer: a layer may send features as they are."""
+        model, found = duplicate(self.objective.model).eval(), [self._widest]
+
+        def seen(layer: nn.Module, given: object, sent: object) -> None:
+            found.extend(part[:1].numel() for part in leaves(sent) if isinstance(part, Tensor))
+
+        for layer in model.modules():
+            if isinstance(layer, MessagePassing):
+                layer.register_message_forward_hook(seen)
+        self.objective.meter.passes += 1
+        with torch.no_grad():
+            self.objective.forward(model, self.objective.data)
+        return max(found)
+
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
         self.objective.meter.passes += 1 + directions.size(0)
@@ -252,7 +270,7 @@ class Subject:
             return here, torch.stack([flat(z - here) / length for z, length in zip(beside, lengths, strict=True)], 1)
 
         assert isinstance(self.engine, Copies)
-        return Copies(self.data, self.reach, outputs, self._widest, shared=self.engine.shared)
+        return Copies(self.data, self.reach, outputs, self._message, shared=self.engine.shared)
 
     @cached_property
     def engine(self) -> Engine:
@@ -273,9 +291,9 @@ class Subject:
             return found, along[:, None]
 
         for shared in (True, False):
-            differs = self._differing(Copies(self.data, self.reach, outputs, self._widest, shared=shared))
+            differs = self._differing(Copies(self.data, self.reach, outputs, self._message, shared=shared))
             if differs is None:
-                return Copies(self.data, self.reach, outputs, self._widest, self._heeded, shared=shared)
+                return Copies(self.data, self.reach, outputs, self._message, self._heeded, shared=shared)
         raise ModelError(
             f"{differs} depends on more than the {self.reach.steps} hops of {self.reach.source}; say how far messages "
             "travel, hops=…, where it is more"
