@@ -132,12 +132,12 @@ def find_leverage(
     samples: int,
     at_once: int,
     *,
-    exact: bool = False,
+    exact: bool,
 ) -> Leverage:
     """How every training node moves its own output.
 
-    From random samples, or exactly, which takes a product and an x for each parameter. The fewer samples, the smaller a
-    share of its output a node decides by itself: what they leave unsure of S is S √(2 / samples)
+    From random samples, or exactly where the model has no more parameters than these would take products. The fewer
+    samples, the smaller a share of its output a node decides by itself: what they leave unsure of S is S √(2 / samples)
     of what the node pulls with.
 
     Args:
@@ -147,18 +147,12 @@ def find_leverage(
         damping: What is added to the curvature.
         samples: How many, at most.
         at_once: Samples to work on side by side.
-        exact: Whether no samples are to be drawn.
+        exact: Whether it may be exact, which takes an x for each parameter.
     """
     point = objective.at(theta)
     operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
     root = _root(objective.loss, outputs, objective.data.y[nodes])
-    if exact:
-        directions = _columns(operator, theta, damping)
-        pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
-        root = root.double()
-        rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
-        return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT), exact=True)
     generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, samples)
     found: list[tuple[Tensor, Tensor]] = []
     rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
@@ -174,6 +168,8 @@ def find_leverage(
         if done == tuning.fewest:
             enough = 2 * float((share / done).square().mean()) / tuning.precision**2
             count = min(samples, max(done, ceil(enough)))
+            if exact and theta.numel() <= count * tuning.small:
+                return _exact(operator, theta, root.double(), damping)
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
@@ -221,6 +217,13 @@ def _samples(
         turn = torch.where(live & (old > 0), (residual * conditioned).sum(dim=1) / old, 0.0)
         direction = conditioned + turn[:, None] * direction
     return noise, x, own
+
+
+def _exact(operator: GaussNewton, theta: Tensor, root: Tensor, damping: float) -> Leverage:
+    directions = _columns(operator, theta, damping)
+    pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
+    rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
+    return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT), exact=True)
 
 
 def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> Tensor:

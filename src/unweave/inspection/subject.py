@@ -187,7 +187,7 @@ class Subject:
 
     @property
     def _exactly(self) -> bool:
-        """Whether each parameter is taken, and not samples: they are few enough for that, and it fits."""
+        """Whether each parameter may be taken in place of samples: they are few enough for that, and it fits."""
         count = self.theta.numel()
         return count <= self.samples * TUNING.inspection.small and self._mib_of(count) <= self.memory_mib
 
