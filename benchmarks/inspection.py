@@ -64,7 +64,8 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
     "transformer": TransformerConv,
     "gcn": GCNConv,
 }
-HIDDEN = 16
+HIDDEN, ROOM = 16, 4096
+"""Hidden units of modules of one's own, and MiB for those that share nothing, so that many of them are side by side."""
 Requested = tuple[str, float, uw.Request]
 """What it is, its score and the request that forgets it."""
 
@@ -262,7 +263,7 @@ def own(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     document: Document = {"part": "own", "data": data.name, "model": name}
     document["train_seconds"] = time.process_time() - begun
     begun = time.process_time()
-    ways = {"shared": run.inspect("validation"), "apart": run.inspect("validation")}
+    ways = {"shared": run.inspect("validation"), "apart": run.inspect("validation", memory_mib=ROOM)}
     document["solve_seconds"] = (time.process_time() - begun) / 2
     begun = time.process_time()
     lever = ways["shared"].subject.leverage
