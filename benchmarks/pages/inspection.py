@@ -74,9 +74,9 @@ def blocks(found: list[Document]) -> Blocks:
         yield "## Modules of one's own"
         yield (
             "Two layers of PyG's with 16 hidden units, scored by calling them on copies of what each removal changes. "
-            "*Before* is with copies of all that these depend on, in eight times the memory, *now* with that shared among "
-            "all removals; both are the processor's time in one process of one thread, after each other. *Differ* is the largest difference "
-            "between the scores of the two, as a share of the largest score."
+            "*Before* is with copies of all that these depend on, in eight times the memory; *now* with that shared "
+            "among all removals. Both are the processor's time in one process of one thread, one after the other. "
+            "*Differ* is the largest difference between the scores of the two, as a share of the largest score."
         )
         yield columns(mine, MINE)
 
