@@ -71,10 +71,15 @@ class Copies:
         assert self._reach.steps is not None
         return self._reach.steps
 
-    def _sizes(self, removals: Removals) -> Tensor:
-        """About how many numbers each removal takes, at most."""
-        onward = self._edges[[1 - self._target, self._target]]
-        own = self._data.x[0].numel() + HELD * (self._width + 2) * (1 + self._back.start.diff().double())
+    @cached_property
+    def _own(self) -> Tensor:
+        """About how many numbers each node takes, with what it hears."""
+        found: Tensor = self._data.x[0].numel() + HELD * (self._width + 2) * (1 + self._back.start.diff().double())
+        return found
+
+    def _sizes(self, removals: Removals, steps: int) -> Tensor:
+        """About how many numbers each removal takes, at most, with what it changes in some steps."""
+        onward, own = self._edges[[1 - self._target, self._target]], self._own
 
         def within(steps: int) -> Tensor:
             """The numbers of all that is so far from each node."""
@@ -85,8 +90,8 @@ class Copies:
 
         more = 0 if self.shared else self._steps + self._reach.normalised
         found = torch.zeros(removals.count, dtype=torch.float64, device=own.device)
-        found.index_add_(0, removals.blank[0], within(self._steps + more)[removals.blank[1]])
-        far = within(self._steps - (not self._reach.normalised) + more)
+        found.index_add_(0, removals.blank[0], within(steps + more)[removals.blank[1]])
+        far = within(steps - (not self._reach.normalised) + more)
         for end in self._edges if self._reach.normalised else self._edges[self._target][None]:
             found.index_add_(0, removals.edges[0], far[end[removals.edges[1]]])
         return found.clamp(max=float(own.sum()))
@@ -99,7 +104,7 @@ class Copies:
             rest: As nothing is left out, it stays as it is.
             most: How many numbers may be held at a time.
         """
-        for first, chunk in removals.chunks(self._sizes(removals), most):
+        for first, chunk in removals.chunks(self._sizes(removals, self._steps), most):
             roots = self._region(chunk, self._steps)
             roots = roots if self._heeded is None else roots[self._heeded[roots % self._size]]
             yield roots // self._size + first, roots % self._size, *self._outputs_at(chunk, roots)
@@ -107,7 +112,9 @@ class Copies:
     def at(self, removals: Removals, keys: Tensor, most: float) -> Tensor:
         """The derivatives of some outputs alone: sorted keys, removal · nodes + node."""
         found = []
-        for first, chunk in removals.chunks(self._sizes(removals), most):
+        sizes = self._sizes(removals, self._steps - self.shared)  # beside the keys, what is heard before the last step
+        sizes.index_add_(0, keys // self._size, self._own[keys % self._size])
+        for first, chunk in removals.chunks(sizes, most):
             bounds = torch.tensor([first, first + chunk.count], device=keys.device) * self._size
             low, high = torch.searchsorted(keys, bounds).tolist()
             found.append(self._outputs_at(chunk, keys[low:high] - first * self._size)[1])
