@@ -4,6 +4,7 @@
     python benchmarks/inspection.py --part largest --data cora --models gcn
     python benchmarks/inspection.py --part fast --data pubmed --models gcn,sgc --device cuda
     python benchmarks/inspection.py --part fast --data made-1000000 --models sgc --threads 16
+    python benchmarks/inspection.py --part own --data demo --models gat,sage,transformer,gcn
     python benchmarks/inspection.py --part scores --data cora --models sgc
 
 One graph and one model is one cell; a cell that is done is not done again, each kind of items by itself. Run as many
@@ -18,6 +19,9 @@ For some items the model is also trained from scratch. Ordinary models are train
 ``largest`` looks at the ten largest scores, where a linear step is worst: of the validation loss and of the margins of
 ten nodes that are predicted wrongly, at the decay that validation chooses. Items are forgotten by ``gif``, as
 ``inspect --confirm`` does. What one linear step would have said stands beside it.
+
+``own`` times modules of one's own, two layers of PyG's, which are called on copies of what removals change: with all
+that they do not change shared among them, and with copies of that too, in one process.
 
 The name is not ``inspect.py``, as Python's own module is called so and scripts look in their folder first.
 """
@@ -35,12 +39,14 @@ from page import PAGES
 from shared import Document, append, arguments, lines, made, write_lines
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import GATConv, GCNConv, SAGEConv, TransformerConv
 
 import unweave as uw
 from unweave._core.cost import Meter, peak_memory
 from unweave.curvature.solvers import minimise
 from unweave.graph.removal import remove
 from unweave.inspection import Inspection
+from unweave.inspection.copies import Copies
 from unweave.models import build
 from unweave.objective.decay import decay_vector
 from unweave.objective.losses import cross_entropy
@@ -52,6 +58,14 @@ SETTLED, EVALUATIONS = 1e-7, 300
 TOP, WRONG, DRAWN = 10, 10, 20
 """Largest scores, wrongly predicted nodes, and items drawn at random, of the part that looks at these."""
 KINDS = ("nodes", "edges", "features", "labels")
+LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
+    "gat": GATConv,
+    "sage": SAGEConv,
+    "transformer": TransformerConv,
+    "gcn": GCNConv,
+}
+HIDDEN, ROOM = 16, 4096
+"""Hidden units of modules of one's own, and MiB for those that share nothing, so that many of them are side by side."""
 Requested = tuple[str, float, uw.Request]
 """What it is, its score and the request that forgets it."""
 
@@ -228,6 +242,49 @@ def fast(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     keep(document | {"passes": found.passes, "nodes": int(data.num_nodes), "edges": int(found.edge_index.size(1))})
 
 
+class Own(nn.Module):
+    """Two layers of a kind."""
+
+    def __init__(self, kind: str, features: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = LAYERS[kind](features, HIDDEN), LAYERS[kind](HIDDEN, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """The outputs of all nodes."""
+        return self.second(torch.tanh(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+def own(data: Data, name: str, keep: Callable[[Document], None]) -> None:
+    """Time of scoring all nodes and edges of a module of one's own, with what removals leave shared and not."""
+    torch.manual_seed(0)
+    model = Own(name, data.num_features, int(data.num_classes)).to(data.x.device)
+    begun = time.process_time()
+    run = uw.train(model, data, weight_decay=DECAYS["forgettable"], forgettable=True, examine=False)
+    document: Document = {"part": "own", "data": data.name, "model": name}
+    document["train_seconds"] = time.process_time() - begun
+    begun = time.process_time()
+    ways = {"shared": run.inspect("validation"), "apart": run.inspect("validation", memory_mib=ROOM)}
+    document["solve_seconds"] = (time.process_time() - begun) / 2
+    begun = time.process_time()
+    lever = ways["shared"].subject.leverage
+    document["answers_seconds"] = time.process_time() - begun
+    vars(ways["apart"].subject)["leverage"] = lever
+    for way, found in ways.items():
+        engine = found.subject.engine
+        assert isinstance(engine, Copies)
+        assert engine.shared
+        engine.shared = way == "shared"
+        for kind in ("nodes", "edges"):
+            with peak_memory(data.x.device) as peak:
+                begun = time.process_time()
+                document[kind] = found.scores(kind).numel()
+                document[f"{way}_{kind}_seconds"] = time.process_time() - begun
+            document[f"{way}_{kind}_peak_mib"] = peak[0]
+    pairs = [[found.scores(kind) for found in ways.values()] for kind in ("nodes", "edges")]
+    document["apart"] = max(float((one - two).abs().max() / two.abs().max()) for one, two in pairs)
+    keep(document | {"samples": 0 if lever is None else lever.directions.size(0)})
+
+
 def largest(data: Data, name: str, keep: Callable[[Document], None]) -> None:
     """The largest scores of several quantities beside what happens, and beside those of one linear step."""
     data = copy.copy(data)
@@ -299,12 +356,12 @@ def main() -> None:
         return
     for graph in asked.data:
         data = graph_of(graph).to(asked.device)
-        if asked.part != "fast":
+        if asked.part not in ("fast", "own"):
             data.x = data.x.double()
         for name in asked.models:
-            if asked.part == "fast":
-                if ("fast", graph, name) not in {cell[:3] for cell in done}:
-                    fast(data, name, keep)
+            if asked.part in ("fast", "own"):
+                if (asked.part, graph, name) not in {cell[:3] for cell in done}:
+                    (fast if asked.part == "fast" else own)(data, name, keep)
                 continue
             if asked.part == "largest":
                 if ("largest", graph, name) not in {cell[:3] for cell in done}:

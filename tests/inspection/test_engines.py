@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 from torch_geometric.data import Data
-from torch_geometric.nn import GATv2Conv, GCNConv
+from torch_geometric.nn import ChebConv, GATConv, GATv2Conv, GCNConv, SAGEConv, TransformerConv
 
 import unweave as uw
-from tests.inspection.graphs import graph
+from tests.inspection.graphs import graph, look
 from unweave.graph.removal import remove
 from unweave.inspection.copies import Copies
 from unweave.inspection.forms import form_of
@@ -91,10 +91,14 @@ def weights_of(model: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     return {name: torch.stack([p.detach(), (ends[name] - p).detach()]) for name, p in model.named_parameters()}
 
 
-def copies(model: nn.Module, other: nn.Module, data: Data) -> Copies:
+def copies(model: nn.Module, other: nn.Module, data: Data, *, shared: bool = True) -> Copies:
     towards = {name: value - dict(model.named_parameters())[name] for name, value in other.named_parameters()}
     reach = find_reach(model, lambda: model(data.x, data.edge_index))
-    return Copies(data, reach, lambda part: (called(model, part).detach(), along(model, towards, part)[:, None]))
+
+    def outputs(part: Data) -> tuple[Tensor, Tensor]:
+        return called(model, part).detach(), along(model, towards, part)[:, None]
+
+    return Copies(data, reach, outputs, 16, shared=shared)
 
 
 def called(model: nn.Module, data: Data) -> Tensor:
@@ -144,7 +148,8 @@ def test_weighted_edges(name: str) -> None:
 
 
 def test_a_module_of_ones_own() -> None:
-    data = graph(24)
+    data = graph(16)
+    data.edge_index = torch.cat([data.edge_index, torch.arange(0, 16, 3).expand(2, -1)], dim=1)  # loops are known
 
     def build() -> nn.Module:
         return Own(data.num_features, data.num_classes)
@@ -152,7 +157,41 @@ def test_a_module_of_ones_own() -> None:
     model, other = two_of(build(), build)
     assert form_of(model, data, weights_of(model, other)) is None
     assert find_reach(model, lambda: model(data.x, data.edge_index)).steps == 2
-    check(copies(model, other, data), model, other, data)
+    check(copies(model, other, data, shared=False), model, other, data)
+    check(copies(model, other, data), model, other, data, most=1.0)  # one at a time
+
+
+class Layers(nn.Module):
+    """Two layers of a kind."""
+
+    def __init__(self, layer: Any, features: int, classes: int, **how: Any) -> None:
+        super().__init__()
+        self.first, self.second = layer(features, 32, **how), layer(32, classes, **how)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("layer", [GATConv, SAGEConv, TransformerConv, GCNConv])
+def test_scores_are_those_of_removals_that_share_nothing(layer: Any) -> None:
+    data = graph(24)
+    torch.manual_seed(0)
+    model = Layers(layer, data.num_features, data.num_classes).double()
+    together, apart = look(model, data), look(model, data)
+    assert together.subject.engine.shared  # type: ignore[attr-defined]
+    apart.subject.engine.shared = False  # type: ignore[attr-defined]
+    vars(apart.subject)["leverage"] = together.subject.leverage
+    torch.testing.assert_close(together.nodes, apart.nodes)
+    torch.testing.assert_close(together.edges, apart.edges)
+
+
+def test_a_module_that_counts_edges_away_from_nodes_shares_nothing() -> None:
+    data = graph(24)
+    torch.manual_seed(0)
+    model = Layers(ChebConv, data.num_features, data.num_classes, K=2).double()
+    found, whole = (look(model, data, hops=hops) for hops in (3, 9))
+    assert not found.subject.engine.shared  # type: ignore[attr-defined]
+    torch.testing.assert_close(found.edges, whole.edges)
 
 
 def test_chunks_are_the_removals_in_order() -> None:

@@ -105,6 +105,14 @@ def test_too_much_memory_is_said() -> None:
     assert "give memory_mib=" in str(found)
     assert found.subject.leverage is None
     assert bool(found.edges.any())
+    with tuned(inspection={"samples": 10}):
+        whole = look(model, data).subject
+        less = look(model, data, memory_mib=0.9 * whole.leverage_mib)
+        assert whole.leverage is not None
+        assert whole.leverage.exact
+        assert less.subject.leverage is not None
+        assert not less.subject.leverage.exact  # samples fit where all parameters do not
+        assert not any("give memory_mib=" in warning for warning in less.warnings)
 
 
 @pytest.mark.parametrize("name", ["gcn", "gat"])

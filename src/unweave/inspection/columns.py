@@ -68,7 +68,7 @@ def _bend(subject: Subject) -> Tensor:
         return torch.cat([parts[name] for name in names]).double()
 
     w, s = by_column(root * subject.theta), by_column(root * subject.direction.s)
-    for row in find_held(objective, subject.theta, leverage, subject.samples):
+    for row in find_held(objective, subject.theta, leverage):
         held = by_column(row * (root > 0))
         found -= (held * s).sum(dim=0) * (held * w).sum(dim=0)
     return found

@@ -31,7 +31,7 @@ from unweave.curvature.products import GaussNewton
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["Leverage", "bends", "eye", "find_held", "find_leverage", "most_directions", "settled"]
+__all__ = ["Leverage", "bends", "eye", "find_held", "find_leverage", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -51,11 +51,13 @@ class Leverage:
         directions: Some x, ``[samples, parameters]``, whose squares add up to about H⁻¹.
         pushed: J x of every training node, ``[nodes, samples, outputs]``, in double precision.
         inner: T, ``[nodes, outputs, outputs]``.
+        exact: Whether the squares add up to H⁻¹ itself, and x are no samples.
     """
 
     directions: Tensor
     pushed: Tensor
     inner: Tensor
+    exact: bool
 
     @cached_property
     def spread(self) -> Tensor:
@@ -93,7 +95,7 @@ def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     return found
 
 
-def find_held(objective: Objective, theta: Tensor, leverage: Leverage, samples: int) -> Iterator[Tensor]:
+def find_held(objective: Objective, theta: Tensor, leverage: Leverage) -> Iterator[Tensor]:
     """Rows l whose squares add up to about 1 − M^½ H⁻¹ M^½: how far data, and not the weight decay M, decide on θ.
 
     Of a sample x = H⁻¹ (Jᵀ W^½ ε + M^½ ε') it is ε' − M^½ x, so that where data decide nothing, chance does not either.
@@ -102,10 +104,9 @@ def find_held(objective: Objective, theta: Tensor, leverage: Leverage, samples: 
         objective: L0.
         theta: θ0.
         leverage: Of this model, without damping.
-        samples: How many there were to be, at most.
     """
     root, directions = objective.mu.sqrt().expand_as(theta), leverage.directions
-    if most_directions(theta, samples) == theta.numel():
+    if leverage.exact:
         scaled = (root * directions).double()
         whole = scaled.mT @ scaled
         values, vectors = torch.linalg.eigh(eye(whole) - whole)
@@ -123,13 +124,15 @@ def _drawn(root: Tensor, theta: Tensor, generator: torch.Generator) -> tuple[Ten
     return noise, torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
 
 
-def most_directions(theta: Tensor, samples: int) -> int:
-    """How many x there are at most: as many as parameters, where these are few enough to take each, or samples."""
-    return theta.numel() if theta.numel() <= samples * TUNING.inspection.small else samples
-
-
 def find_leverage(
-    objective: Objective, theta: Tensor, prepared: Prepared, damping: float, samples: int, at_once: int
+    objective: Objective,
+    theta: Tensor,
+    prepared: Prepared,
+    damping: float,
+    samples: int,
+    at_once: int,
+    *,
+    exact: bool,
 ) -> Leverage:
     """How every training node moves its own output.
 
@@ -144,17 +147,12 @@ def find_leverage(
         damping: What is added to the curvature.
         samples: How many, at most.
         at_once: Samples to work on side by side.
+        exact: Whether it may be exact, which takes an x for each parameter.
     """
     point = objective.at(theta)
     operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
     outputs = point.outputs.detach().index_select(0, nodes)
     root = _root(objective.loss, outputs, objective.data.y[nodes])
-    if most_directions(theta, samples) == theta.numel():
-        directions = _columns(operator, theta, damping)
-        pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
-        root = root.double()
-        rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
-        return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
     generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, samples)
     found: list[tuple[Tensor, Tensor]] = []
     rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
@@ -170,13 +168,15 @@ def find_leverage(
         if done == tuning.fewest:
             enough = 2 * float((share / done).square().mean()) / tuning.precision**2
             count = min(samples, max(done, ceil(enough)))
+            if exact and theta.numel() <= count * tuning.small:
+                return _exact(operator, theta, root.double(), damping)
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
     mean = rest.diagonal(dim1=1, dim2=2).mean(dim=1)
     rest = (count * rest + width * mean[:, None, None] * eye(root)) / (count + width)
     rest *= (count + width + 1) / count  # the inverse of a matrix from few samples is too large by as much
-    return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT))
+    return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT), exact=False)
 
 
 def _samples(
@@ -217,6 +217,13 @@ def _samples(
         turn = torch.where(live & (old > 0), (residual * conditioned).sum(dim=1) / old, 0.0)
         direction = conditioned + turn[:, None] * direction
     return noise, x, own
+
+
+def _exact(operator: GaussNewton, theta: Tensor, root: Tensor, damping: float) -> Leverage:
+    directions = _columns(operator, theta, damping)
+    pushed = torch.stack([operator.push(x).reshape(root.shape[:2]) for x in directions], dim=1).double()
+    rest = eye(root) * (1 + SMALL) - root.mT @ (pushed.mT @ pushed) @ root
+    return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT), exact=True)
 
 
 def _columns(operator: GaussNewton, theta: Tensor, damping: float) -> Tensor:

@@ -8,7 +8,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
 
+from unweave._core.compat import leaves
 from unweave._core.memory import MIB
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
@@ -21,7 +23,7 @@ from unweave.inspection.copies import Copies
 from unweave.inspection.counted import Counted
 from unweave.inspection.direction import Direction
 from unweave.inspection.forms import Form, form_of
-from unweave.inspection.leverage import Leverage, find_leverage, most_directions
+from unweave.inspection.leverage import Leverage, find_leverage
 from unweave.inspection.quantity import Quantity
 from unweave.inspection.removals import Removals, edges_apart, node_removals
 from unweave.inspection.ripples import Ripples
@@ -177,18 +179,26 @@ class Subject:
     @property
     def leverage_mib(self) -> float:
         """MiB that what is known of how training nodes move takes."""
-        count = most_directions(self.theta, self.samples)
-        each = self.width * (count + 2 * self.width)
-        return (self.objective.nodes.numel() * each * 8 + count * self.theta.nbytes) / MIB
+        return self._mib_of(self.theta.numel() if self._exactly else min(self.theta.numel(), self.samples))
+
+    def _mib_of(self, directions: int) -> float:
+        each = self.width * (directions + 2 * self.width)
+        return (self.objective.nodes.numel() * each * 8 + directions * self.theta.nbytes) / MIB
+
+    @property
+    def _exactly(self) -> bool:
+        """Whether each parameter may be taken in place of samples: they are few enough for that, and it fits."""
+        count = self.theta.numel()
+        return count <= self.samples * TUNING.inspection.small and self._mib_of(count) <= self.memory_mib
 
     @cached_property
     def leverage(self) -> Leverage | None:
         """How freely every training node moves its own output; nothing where that takes too much memory."""
         if self.leverage_mib > self.memory_mib:
             return None
+        how = self.direction.damping, self.samples, self._at_once
         with torch.enable_grad():
-            damping = self.direction.damping
-            return find_leverage(self.objective, self.theta, self.prepared, damping, self.samples, self._at_once)
+            return find_leverage(self.objective, self.theta, self.prepared, *how, exact=self._exactly)
 
     @property
     def samples(self) -> int:
@@ -219,9 +229,29 @@ class Subject:
     @cached_property
     def _at_once(self) -> int:
         """Directions along which all nodes are looked at side by side, in single precision and half of the memory."""
-        widest = max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
-        each = max(int(self.objective.data.num_nodes) * widest, self.theta.numel())
+        each = max(int(self.objective.data.num_nodes) * self._widest, self.theta.numel())
         return max(1, int(self._most / (4 * each)))
+
+    @cached_property
+    def _widest(self) -> int:
+        """Numbers that a node has in any layer, about."""
+        return max([self.width, *(value.shape[0] for value in trained(self.objective.model).values() if value.dim())])
+
+    @cached_property
+    def _message(self) -> int:
+        """Numbers that a message has in any layer: a layer may send features as they are."""
+        model, found = duplicate(self.objective.model).eval(), [self._widest]
+
+        def seen(layer: nn.Module, given: object, sent: object) -> None:
+            found.extend(part[:1].numel() for part in leaves(sent) if isinstance(part, Tensor))
+
+        for layer in model.modules():
+            if isinstance(layer, MessagePassing):
+                layer.register_message_forward_hook(seen)
+        self.objective.meter.passes += 1
+        with torch.no_grad():
+            self.objective.forward(model, self.objective.data)
+        return max(found)
 
     def _engine_along(self, directions: Tensor) -> Engine:
         """What finds derivatives along some directions: in single precision, which is as good as they are."""
@@ -239,7 +269,8 @@ class Subject:
             here, *beside = (self.objective.forward(model, data).double() for model in models)
             return here, torch.stack([flat(z - here) / length for z, length in zip(beside, lengths, strict=True)], 1)
 
-        return Copies(self.data, self.reach, outputs)
+        assert isinstance(self.engine, Copies)
+        return Copies(self.data, self.reach, outputs, self._message, shared=self.engine.shared)
 
     @cached_property
     def engine(self) -> Engine:
@@ -259,9 +290,14 @@ class Subject:
             found, along = self.outputs(data)
             return found, along[:, None]
 
-        found = Copies(self.data, self.reach, outputs)
-        self._try(found)
-        return found
+        for shared in (True, False):
+            differs = self._differing(Copies(self.data, self.reach, outputs, self._message, shared=shared))
+            if differs is None:
+                return Copies(self.data, self.reach, outputs, self._message, self._heeded, shared=shared)
+        raise ModelError(
+            f"{differs} depends on more than the {self.reach.steps} hops of {self.reach.source}; say how far messages "
+            "travel, hops=…, where it is more"
+        )
 
     @property
     def _heeded(self) -> Tensor | None:
@@ -295,8 +331,8 @@ class Subject:
         found = {name: w if w.size(0) == many else _still(w, many) for name, w in weights.items()}
         return form_of(self.objective.model, self.objective.data, found)
 
-    def _try(self, engine: Engine) -> None:
-        """Copies of neighbourhoods give what the whole graph gives, or the model is not what its layers tell."""
+    def _differing(self, engine: Engine) -> str | None:
+        """An output that is not that of the whole graph without an item, in words, of a few removals that are tried."""
         data, generator = self.data, torch.Generator().manual_seed(0)
         nodes = torch.randperm(int(data.num_nodes), generator=generator)[:TRIED].to(data.x.device)
         pairs = edges_apart(data)[0].t()
@@ -316,11 +352,8 @@ class Subject:
                 found[at[mine]] = rows[mine]
                 apart = ((found - wanted).abs() > rounding(wanted)).reshape(wanted.size(0), -1).any(dim=1)
                 if bool(apart.any()):
-                    raise ModelError(
-                        f"the output of node {int(apart.nonzero()[0])} after forgetting {request.describe()} depends "
-                        f"on more than the {self.reach.steps} hops of {self.reach.source}; say how far messages "
-                        "travel, hops=…, where it is more"
-                    )
+                    return f"the output of node {int(apart.nonzero()[0])} after forgetting {request.describe()}"
+        return None
 
 
 def _pieces(objective: Objective, directions: Tensor) -> dict[str, list[Tensor]]:
