@@ -246,6 +246,7 @@ def test_labels_of_test_nodes_change_nothing_but_the_final_score(demo: uw.Run, m
         if a.name not in scores
     ]
     assert all(a == b for a, b in alike)
+    assert all((entry.chance > 0) == (entry.name in scores) for entry in found.evidence)
     assert found.recovery != again.recovery
 
 

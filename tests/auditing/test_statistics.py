@@ -81,6 +81,14 @@ def test_where_seeds_do_not_matter_a_last_digit_is_not_material() -> None:
     assert evidence(0.55, retrained, [0.9] * 8).finding == "remembers"
 
 
+def test_a_few_test_nodes_more_are_chance_where_as_many_could_have_gone_the_other_way() -> None:
+    """Retrained models are wrong on the same 100 of 1,000 nodes; another has 5 of those right, and 8 others wrong."""
+    options = {"asks": "else", "side": "above"}
+    assert evidence(0.103, [0.1] * 8, [0.1] * 8, **options).finding == "differs"
+    assert evidence(0.103, [0.1] * 8, [0.1] * 8, **options, chance=13**0.5 / 1000).finding == "as retrained"
+    assert evidence(0.111, [0.1] * 8, [0.1] * 8, **options, chance=13**0.5 / 1000).finding == "differs"
+
+
 def test_the_least_share_is_where_four_of_five_mixtures_are_outside() -> None:
     retrained, trained = RNG.normal(0.5, 0.01, 16).tolist(), RNG.normal(0.8, 0.05, 16).tolist()
     found = evidence(0.5, retrained, trained)

@@ -50,3 +50,14 @@ def test_parameter_gap() -> None:
 def test_score_covers_the_three_masks() -> None:
     scores = score(SGC(8, 3), small_graph())
     assert set(scores) == {f"{part}_{figure}" for part in ("train", "val", "test") for figure in ("loss", "f1")}
+
+
+def test_the_gap_of_what_hardly_moved_is_no_rounding() -> None:
+    """Outputs that one edge moves by 1e-4, in single precision: as the same in double precision."""
+    generator = torch.Generator().manual_seed(0)
+    one = 4 * torch.randn(200, 6, generator=generator)
+    other = one + 1e-4 * torch.randn(200, 6, generator=generator)
+    found = gap(one.log_softmax(1), other.log_softmax(1), torch.ones(200, dtype=torch.bool))
+    exact = gap(one.double().log_softmax(1), other.double().log_softmax(1), torch.ones(200, dtype=torch.bool))
+    assert 0 < exact < 1e-8
+    assert found == pytest.approx(exact, rel=0.01)

@@ -6,8 +6,10 @@ nothing looks like). The retrained ones decide what is usual: a number is unusua
 interval of one more of them (:mod:`unweave.auditing.limits`), at a false-alarm rate that all tests of an audit share
 (Bonferroni). Where seeds hardly matter, as for a convex model,
 that interval is so narrow that any answer short of the last digit would lie outside; so it is widened by a twentieth of
-the distance between models with and without the data, below which a difference is not material. The same interval tells
-whether a test could have noticed anything: it has power when models that were trained with the data fall outside of it.
+the distance between models with and without the data, below which a difference is not material. A score on test nodes
+is also allowed what chance makes of so many nodes: the few on which two models differ may be right by one or the other.
+The same interval tells whether a test could have noticed anything: it has power when models that were trained with the
+data fall outside of it.
 """
 
 import math
@@ -16,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import fmean, stdev
 from typing import Any, Literal
+
+from scipy.special import ndtri
 
 from unweave.auditing.limits import Limits, Side, limits_of
 
@@ -66,6 +70,7 @@ class Evidence:
         asks: ``gone``: whether the data is gone; ``else``: what else the model does.
         side: Which deviations count: ``both``, or ``above`` where less is only better.
         skewed: Whether its logarithm, not the number itself, is near normal over seeds.
+        chance: Of a mean over items, the standard error of its distance to retrained models, item by item.
     """
 
     name: str
@@ -81,6 +86,7 @@ class Evidence:
     asks: Literal["gone", "else"] = "gone"
     side: Side = "both"
     skewed: bool = False
+    chance: float = 0.0
 
     @cached_property
     def _limits(self) -> Limits:
@@ -90,6 +96,9 @@ class Evidence:
     def usual(self) -> tuple[float, float]:
         """Where a retrained model is expected, and what is not materially different from that."""
         low, high = self._limits.range(self.alarm, self.side)
+        rate = self.alarm / (1 if self.side == "above" else 2)
+        middle, far = self._middle("retrained"), self.chance * float(ndtri(1 - rate))
+        low, high = min(low, middle - far), max(high, middle + far)
         margin = MATERIAL * abs(self._middle("trained") - self._middle("retrained"))
         least, most = (0.0, 1.0) if self.unit == "AUC" else (0.0, math.inf)  # no number of a test is below 0
         return (low if math.isinf(low) else max(least, low - margin)), min(most, high + margin)

@@ -50,6 +50,7 @@ class Examination:
                 asks=probe.asks,
                 side=probe.side,
                 skewed=probe.skewed,
+                chance=0.0 if probe.chance is None else probe.chance(after),
             )
             for probe, retrained, trained in zip(self.probes, self._retrained, self._trained, strict=True)
         )

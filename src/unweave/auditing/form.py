@@ -29,6 +29,7 @@ class Probe:
         asks: ``gone`` or ``else``; see :class:`~unweave.auditing.Evidence`.
         side: Which deviations count.
         skewed: Whether its logarithm is near normal over seeds.
+        chance: Of a mean over items, the standard error of its distance to retrained models, item by item.
     """
 
     name: str
@@ -40,3 +41,4 @@ class Probe:
     asks: Literal["gone", "else"] = "gone"
     side: Side = "both"
     skewed: bool = False
+    chance: Callable[[Subject], float] | None = None

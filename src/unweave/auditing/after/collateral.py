@@ -4,14 +4,15 @@ All on the graph that remains, against retrained models. A method that hides the
 bending the model around the attack, shows here. Test labels are read: this is the final score.
 """
 
+import math
+from collections.abc import Callable
 from statistics import fmean
 
-import numpy as np
 from torch import Tensor
 
 from unweave.auditing.case import Case, Subject
 from unweave.auditing.form import OPERATOR, Probe
-from unweave.objective.scores import gap, micro_f1
+from unweave.objective.scores import gap
 
 __all__ = ["class_scores", "collateral_tests", "expected_calibration_error", "scored_nodes"]
 
@@ -42,29 +43,29 @@ def collateral_tests(case: Case) -> list[Probe]:
             )
     scored = scored_nodes(case)
     if scored is not None:
+        how = "Is the model as {} on the test nodes as retrained ones?"
         found += [
-            Probe(
-                "calibration",
-                "collateral",
-                "Is the model as well calibrated on the test nodes as retrained ones?",
-                OPERATOR,
-                "ECE",
-                lambda s, _: expected_calibration_error(s.remaining[scored], case.data.y[scored]),
-                asks="else",
-                side="above",
-            ),
-            Probe(
-                "errors on test nodes",
-                "collateral",
-                "Is the model as often right on the test nodes as retrained ones?",
-                OPERATOR,
-                "1 − F1",
-                lambda s, _: 1 - micro_f1(s.remaining, case.data.y, scored),
-                asks="else",
-                side="above",
-            ),
+            _score(case, scored, "calibration", how.format("well calibrated"), "ECE", _off),
+            _score(case, scored, "errors on test nodes", how.format("often right"), "1 − F1", _wrong),
         ]
     return found
+
+
+def _score(
+    case: Case, scored: Tensor, name: str, question: str, unit: str, each: Callable[[Tensor, Tensor], Tensor]
+) -> Probe:
+    """A test of a mean over the test nodes: which of them a model has right is much by chance."""
+    labels = case.data.y[scored]
+    retrained = [each(known.remaining[scored], labels) for known in case.retrained]
+
+    def chance(subject: Subject) -> float:
+        mine = each(subject.remaining[scored], labels)
+        return math.sqrt(fmean(float((mine - other).var(unbiased=False)) for other in retrained) / labels.numel())
+
+    def measure(subject: Subject, _: Subject) -> float:
+        return float(each(subject.remaining[scored], labels).mean())
+
+    return Probe(name, "collateral", question, OPERATOR, unit, measure, asks="else", side="above", chance=chance)
 
 
 def class_scores(case: Case, subject: Subject) -> dict[int, float]:
@@ -81,12 +82,19 @@ def class_scores(case: Case, subject: Subject) -> dict[int, float]:
 
 def expected_calibration_error(outputs: Tensor, labels: Tensor) -> float:
     """Mean distance between how sure the predictions are and how often they are right, over 15 bins of equal width."""
-    sure, guess = (value.cpu().numpy() for value in outputs.exp().max(dim=1))
-    right = guess == labels.cpu().numpy()
-    place = np.minimum((sure * BINS).astype(int), BINS - 1)
-    return float(
-        sum(abs(sure[place == b].mean() - right[place == b].mean()) * (place == b).mean() for b in np.unique(place))
-    )
+    return float(_off(outputs, labels).mean())
+
+
+def _off(outputs: Tensor, labels: Tensor) -> Tensor:
+    """What the calibration error is the mean of: how much surer than right a node is, or less sure."""
+    sure, guess = outputs.double().exp().max(dim=1)
+    over, place = sure - (guess == labels).double(), (sure * BINS).long().clamp(max=BINS - 1)
+    return over * over.new_zeros(BINS).index_add_(0, place, over).sign()[place]
+
+
+def _wrong(outputs: Tensor, labels: Tensor) -> Tensor:
+    """1 where the guess is wrong."""
+    return (outputs.argmax(dim=1) != labels).double()
 
 
 def _distance(case: Case, subject: Subject, mask: Tensor) -> float:
