@@ -31,9 +31,9 @@ NEWTON, SMALL = 30, 1e-9
 """Most steps of that regression, and the part of its loss that one must bring."""
 
 FIRST, EVEN = 0.1, 0.5
-"""Share of chance edges that is believed at first, and where none is to be found from what edges say: planted ones agree
-on the class of their target, and so pass for right ones. On Cora attacked by PRBCD, of the nodes that were not trained
-on, beliefs are right of 0.73 with a share that is found and of 0.80 with this one, features alone of 0.77; with edges
+"""Share of chance edges that is believed at first; and for good where edges are judged, since planted ones agree on the
+class of their target and so pass for right ones. On Cora attacked by PRBCD, of the nodes that were not trained on,
+beliefs are right of 0.73 with a share that is found and of 0.80 with an even one, features alone of 0.77; with edges
 planted by chance, of 0.87 either way."""
 
 LEVELS = (0.5, 0.25, 0.1, 0.05)
@@ -151,9 +151,7 @@ def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
     return mixing * mixing.sum() / (share[:, None] * share[None, :])
 
 
-def along_edges(
-    own: Tensor, ends: Tensor, early: Tensor, kind: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Beliefs of the classes of nodes that go along the edges (sum-product), where no single neighbour decides.
 
     Each edge may be one by chance that says nothing, and is less likely so where other evidence speaks for it.
