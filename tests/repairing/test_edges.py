@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from torch_geometric.utils import to_undirected
 
 from tests.repairing.planted import planted, trained
-from unweave.repairing.beliefs import chance_share
+from unweave.graph.index import edge_keys
+from unweave.repairing.beliefs import chance_share, spread_out
 from unweave.repairing.checks import halves
 from unweave.repairing.edges import _chance, _common, judge_edges
 from unweave.repairing.labels import judge_labels
@@ -61,6 +63,22 @@ def test_edges_planted_at_nodes_that_are_predicted_cast_no_doubt_on_the_others()
     known = {tuple(pair) for pair in aimed.tolist()}
     truth = torch.tensor([tuple(pair) in known for pair in found.pairs.tolist()])
     assert truth[within(found.wrong, 0.3)].double().mean() > 0.6
+
+
+def test_edges_that_join_the_most_unlike_do_not_pass_for_usual() -> None:
+    """They are odder than chance, and nearly a third of those whose ends are both predicted."""
+    graph = planted(flipped=0.0, size=480)
+    data = graph.data
+    free = (~data.train_mask).nonzero().flatten()
+    rows = spread_out(data.x)[free]
+    alike = (rows @ rows.t()).masked_fill(torch.ones(free.numel(), free.numel()).tril().bool(), 2.0)
+    least = alike.flatten().argsort()[:100]
+    ends = torch.stack([free[least // free.numel()], free[least % free.numel()]])
+    data.edge_index = to_undirected(torch.cat([data.edge_index, ends], dim=1))
+    run = trained(graph)
+    found = judge_edges(data, judge_labels(data, unseen(run), halves(run, 0)[0]))
+    truth = torch.isin(edge_keys(*found.pairs.t(), 480), edge_keys(*ends, 480))
+    assert truth[found.wrong.argsort(descending=True)[:100]].double().mean() > 0.8
 
 
 def test_chance_pairs_are_no_edges_and_of_the_same_kinds() -> None:

@@ -88,6 +88,7 @@ def test_the_middle_of_what_is_as_good_as_the_best_is_liked() -> None:
     before, good = score(1, 1, 1, 1, right=2), score(0.5, 0.5, 0.5, 0.25)
     near = [score(0.5, 0.6, 0.5, 0.25), good, score(0.5, 0.5, 0.5, 0.35)]
     assert liked(near, [1, 2, 3], before) == 1
+    assert liked(near[:2], [1, 2], before) == 0, "of two, the smaller"
     assert liked([score(0.9, 0.8, 0.9, 0.9), *near], [1, 2, 3, 4], before) == 2, "the first is worse than the best"
     assert liked([score(0.5, 0.5, 0.6, 0.3), good], [1, 1], before) == 1, "of one size, the least loss"
     assert liked([score(0, 0, 0, 0, right=1), good], [1, 2], before) == 1, "fewer are right than before"

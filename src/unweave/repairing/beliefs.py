@@ -30,6 +30,12 @@ RIDGE = 0.1
 NEWTON, SMALL = 30, 1e-9
 """Most steps of that regression, and the part of its loss that one must bring."""
 
+FIRST, EVEN = 0.1, 0.5
+"""Share of chance edges that is believed at first; and for good where edges are judged, since planted ones agree on the
+class of their target and so pass for right ones. On Cora attacked by PRBCD, of the nodes that were not trained on,
+beliefs are right of 0.73 with a share that is found and of 0.80 with an even one, features alone of 0.77; with edges
+planted by chance, of 0.87 either way."""
+
 LEVELS = (0.5, 0.25, 0.1, 0.05)
 """Quantiles of chance below which what is there is counted."""
 
@@ -56,14 +62,25 @@ def spread_out(x: Tensor) -> Tensor:
     return F.normalize(x * torch.where(spread > 0, 1 / spread, 0.0).to(x.dtype), dim=1)
 
 
-def weigh(evidence: Tensor, real: Tensor, kind: Tensor) -> Tensor:
-    """log density ratio of edges and chance pairs of their kind: a logistic regression on evidence, straight and bent.
+def weigh(evidence: Tensor, real: Tensor, kind: Tensor | None = None) -> Tensor:
+    """log density ratio of what is there and of chance: a logistic regression on evidence.
 
-    Evidence may weigh more or less in each kind than it does in all.
+    Each evidence counts one way: somebody may have planted many of one kind that are odder than chance, and a curve
+    that turns, or one for each kind, would make the oddest of all look usual.
+
+    Args:
+        evidence: What speaks for each.
+        real: Which are there.
+        kind: Where it is given, nobody is taken to have aimed at a kind: evidence may weigh more or less in each than
+            it does in all, and its curve may turn.
     """
     scaled = (evidence - evidence.mean(dim=0)) / evidence.std(dim=0).clamp(min=1e-12)
-    wide = torch.cat([scaled, torch.tanh(scaled), scaled.new_ones(scaled.size(0), 1)], dim=1)
-    wide = torch.cat([wide, *((kind == number)[:, None] * wide for number in torch.unique(kind).tolist())], dim=1)
+    wide = torch.cat([torch.tanh(scaled), scaled.new_ones(scaled.size(0), 1)], dim=1)
+    if kind is None:
+        kind = torch.zeros_like(real, dtype=torch.long)
+    else:
+        wide = torch.cat([scaled, wide], dim=1)
+        wide = torch.cat([wide, *((kind == number)[:, None] * wide for number in torch.unique(kind).tolist())], dim=1)
     drift = wide @ _logistic(wide, real.double())
     even = torch.stack([torch.bincount(kind[some], minlength=3).clamp(min=1) for some in (real, ~real)]).double().log()
     return drift - (even[0] - even[1])[kind]
@@ -134,17 +151,17 @@ def lift_of(u: Tensor, v: Tensor, good: Tensor | None = None) -> Tensor:
     return mixing * mixing.sum() / (share[:, None] * share[None, :])
 
 
-def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Beliefs of the classes of nodes that go along the edges (sum-product), where no single neighbour decides.
 
-    Each edge may be one by chance that says nothing: with a probability before that its kind has, and less where other
-    evidence speaks for it.
+    Each edge may be one by chance that says nothing, and is less likely so where other evidence speaks for it.
 
     Args:
         own: Log-probabilities of the classes by each node alone.
         ends: The edges; at least one.
         early: log density ratio of each edge by other evidence.
-        kind: The kind of each edge: how many of its ends were trained on.
+        kind: How many ends of each edge were trained on; how many of each kind are by chance is then found. Where it is
+            ``None``, each is as likely to be by chance as not (:data:`EVEN`).
 
     Returns:
         Log-probabilities of the classes of every node; how well the classes of both ends of each edge go together, by
@@ -152,7 +169,7 @@ def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor) -> tuple
     """
     count, classes = ends.size(0), own.size(1)
     source, target = torch.cat([ends, ends.flip(1)]).t()
-    rate, trust = torch.full_like(early, 0.1), early.clamp(-20, 20).exp()
+    rate, trust = torch.full_like(early, EVEN if kind is None else FIRST), early.clamp(-20, 20).exp()
     log_q, bad = own, rate / (rate + (1 - rate) * trust)
     message = own.new_zeros(2 * count, classes)
     for _ in range(SWEEPS):
@@ -167,11 +184,12 @@ def along_edges(own: Tensor, ends: Tensor, early: Tensor, kind: Tensor) -> tuple
         right = F.softmax(log_q[ends[:, 1]] - message[:count], dim=1)
         fit = ((left @ lift) * right).sum(dim=1)
         bad = rate / (rate + (1 - rate) * fit * trust)
-        rate = _means(bad, kind).clamp(FEW, 0.5)[kind]
+        if kind is not None:
+            rate = _means(bad, kind).clamp(FEW, EVEN)[kind]
     return log_q, fit, lift
 
 
-def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Tensor) -> Tensor:
+def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor) -> Tensor:
     """How well the classes of both ends go together, of edges and then of chance pairs (see :func:`along_edges`).
 
     Args:
@@ -179,12 +197,11 @@ def propagate(own: Tensor, ends: Tensor, chance: Tensor, early: Tensor, kind: Te
         ends: The edges.
         chance: Pairs that are none, to compare with.
         early: log density ratio of each edge by other evidence.
-        kind: The kind of each edge.
 
     Returns:
         log Σ_ab q_u(a) q_v(b) M(a, b) / (π(a) π(b)) of the edges and then of the pairs.
     """
-    log_q, fit, lift = along_edges(own, ends, early, kind)
+    log_q, fit, lift = along_edges(own, ends, early)
     q = log_q.exp()
     rest = ((q[chance[:, 0]] @ lift) * q[chance[:, 1]]).sum(dim=1)
     return torch.cat([fit, rest]).clamp(min=1e-6).log()

@@ -75,13 +75,13 @@ def liked(ways: list[Score], sizes: list[int], before: Score) -> int:
 
     As good is a loss within one standard error of the least (Breiman and others, 1984), among the ways by which no
     fewer nodes are right. The loss changes slowly with the size: which is least is much by chance, the smallest leaves
-    much that is wrong in place, and the largest loses much that is right.
+    much that is wrong in place, and the largest loses much that is right. Of two in the middle the smaller is liked.
     """
     fit = [i for i, way in enumerate(ways) if way.f1 >= before.f1] or list(range(len(ways)))
     of_size = {sizes[i]: i for i in sorted(fit, key=lambda i: -ways[i].loss)}  # of each size, the least loss
     best = ways[min(fit, key=lambda i: ways[i].loss)]
     near = [of_size[size] for size in sorted(of_size) if moved(best.losses, ways[of_size[size]].losses) <= 1]
-    return near[len(near) // 2]
+    return near[(len(near) - 1) // 2]
 
 
 def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ as Storey (2002) finds the share of true null hypotheses; then Bayes' rule says 
 
 Who plants edges need not plant them evenly: attacks are aimed at nodes that are predicted, not at those that were
 trained on. So edges are of three kinds, by how many of their ends were trained on, and each kind is compared with
-chance pairs of its own and has a share of its own.
+chance pairs of its own and has a share of its own. Evidence weighs the same in all: of one kind more edges may be
+planted than not, and there the odd would seem usual.
 """
 
 from collections.abc import Iterator
@@ -87,10 +88,10 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     kind = trained[pairs].sum(dim=1)
     alike, common = _alike(data.x.cpu(), pairs), _common(ends, pairs, data.num_nodes)
     own = with_labels(labels.by_features.cpu(), trained, labels.log_class.cpu())
-    early = weigh(torch.stack([alike, common], dim=1), real, kind)[real]
-    classes = propagate(own, ends, chance, early, kind[real])
+    early = weigh(torch.stack([alike, common], dim=1), real)[real]
+    classes = propagate(own, ends, chance, early)
     evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)
-    likely = weigh(evidence, real, kind)
+    likely = weigh(evidence, real)
     rate, wrong = chance_share(likely, real, kind)
     return Edges(ends, evidence[real], evidence[~real], wrong, rate)
 
