@@ -75,10 +75,10 @@ def test_a_choice_is_judged_by_nodes_that_did_not_make_it() -> None:
         return Score(torch.tensor(losses, dtype=torch.double), torch.tensor(losses) < 1)
 
     before, one, two = score(1, 1, 1, 1), score(0, 0, 2, 3), score(3, 2, 0, 0)
-    assert crossed(before, [one, two], [1, 1], dealt).tolist() == [3, 2, 2, 3]
+    assert crossed(before, [one, two], [1, 1], dealt, larger=True).tolist() == [3, 2, 2, 3]
     good = score(0.5, 0.5, 0.5, 0.25)
-    assert crossed(before, [good], [1], dealt).tolist() == good.losses.tolist()
-    assert crossed(before, [score(2, 2, 2, 2)], [1], dealt).tolist() == before.losses.tolist()
+    assert crossed(before, [good], [1], dealt, larger=True).tolist() == good.losses.tolist()
+    assert crossed(before, [score(2, 2, 2, 2)], [1], dealt, larger=True).tolist() == before.losses.tolist()
 
 
 def test_the_middle_of_what_is_as_good_as_the_best_is_liked() -> None:
@@ -87,12 +87,14 @@ def test_the_middle_of_what_is_as_good_as_the_best_is_liked() -> None:
 
     before, good = score(1, 1, 1, 1, right=2), score(0.5, 0.5, 0.5, 0.25)
     near = [score(0.5, 0.6, 0.5, 0.25), good, score(0.5, 0.5, 0.5, 0.35)]
-    assert liked(near, [1, 2, 3], before) == 1
-    assert liked(near[:2], [1, 2], before) == 0, "of two, the smaller"
-    assert liked([score(0.9, 0.8, 0.9, 0.9), *near], [1, 2, 3, 4], before) == 2, "the first is worse than the best"
-    assert liked([score(0.5, 0.5, 0.6, 0.3), good], [1, 1], before) == 1, "of one size, the least loss"
-    assert liked([score(0, 0, 0, 0, right=1), good], [1, 2], before) == 1, "fewer are right than before"
-    assert liked([score(0, 0, 0, 0, right=1)], [1], before) == 0, "there is no other"
+    assert liked(near, [1, 2, 3], before, larger=True) == 1
+    assert [liked(near[:2], [1, 2], before, larger=larger) for larger in (False, True)] == [0, 1]
+    assert liked([score(0.9, 0.8, 0.9, 0.9), *near], [1, 2, 3, 4], before, larger=True) == 2, (
+        "the first is worse than the best"
+    )
+    assert liked([score(0.5, 0.5, 0.6, 0.3), good], [1, 1], before, larger=True) == 1, "of one size, the least loss"
+    assert liked([score(0, 0, 0, 0, right=1), good], [1, 2], before, larger=True) == 1, "fewer are right than before"
+    assert liked([score(0, 0, 0, 0, right=1)], [1], before, larger=True) == 0, "there is no other"
 
 
 def test_a_step_that_does_not_help_is_not_kept(run: uw.Run, repaired: uw.Repair) -> None:

@@ -70,21 +70,22 @@ def _sureness(said: Tensor, labels: Tensor) -> Tensor:
     return fit(loss, said.new_zeros(1)).exp()
 
 
-def liked(ways: list[Score], sizes: list[int], before: Score) -> int:
+def liked(ways: list[Score], sizes: list[int], before: Score, *, larger: bool) -> int:
     """Which way the nodes like: the middle one, by size, of those that are as good as the best.
 
     As good is a loss within one standard error of the least (Breiman and others, 1984), among the ways by which no
     fewer nodes are right. The loss changes slowly with the size: which is least is much by chance, the smallest leaves
-    much that is wrong in place, and the largest loses much that is right. Of two in the middle the smaller is liked.
+    much that is wrong in place, and the largest loses much that is right. Of two in the middle it is the ``larger``, or
+    the smaller.
     """
     fit = [i for i, way in enumerate(ways) if way.f1 >= before.f1] or list(range(len(ways)))
     of_size = {sizes[i]: i for i in sorted(fit, key=lambda i: -ways[i].loss)}  # of each size, the least loss
     best = ways[min(fit, key=lambda i: ways[i].loss)]
     near = [of_size[size] for size in sorted(of_size) if moved(best.losses, ways[of_size[size]].losses) <= 1]
-    return near[(len(near) - 1) // 2]
+    return near[(len(near) - (not larger)) // 2]
 
 
-def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -> Tensor:
+def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor, *, larger: bool) -> Tensor:
     """The losses of the nodes of each fold by the way that all others like: what choosing among them is worth.
 
     Args:
@@ -92,6 +93,7 @@ def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -
         ways: What is chosen from.
         sizes: How much goes by each.
         dealt: The fold of each node, ``[deals, nodes]``; the mean over the deals is taken.
+        larger: Which of two in the middle is liked.
     """
     found = before.losses.repeat(dealt.size(0), 1)
     for losses, fold in zip(found, dealt, strict=True):
@@ -99,7 +101,7 @@ def crossed(before: Score, ways: list[Score], sizes: list[int], dealt: Tensor) -
             mine = fold == number
             seen, old = [way.part(~mine) for way in ways], before.part(~mine)
             if min(way.loss for way in seen) < old.loss:
-                losses[mine] = ways[liked(seen, sizes, old)].losses[mine]
+                losses[mine] = ways[liked(seen, sizes, old, larger=larger)].losses[mine]
     return found.mean(dim=0)
 
 

@@ -226,11 +226,12 @@ def step(run: Run, kind: Kind, number: int, watch: Watch) -> tuple[Run, Step, li
     if not ways:
         return run, replace(told, why=failed), suspects
     scores, sizes = [way[2] for way in ways], [len(way[1]) for way in ways]
-    after, acted, score = ways[liked(scores, sizes, before)]
+    larger = kind != "edges"  # a right label that goes is one example less; a right edge, all that its ends heard by it
+    after, acted, score = ways[liked(scores, sizes, before, larger=larger)]
     if kind == "triggers":
         good = same(before, score)
     else:
-        good = better(before, score, crossed(before, scores, sizes, watch.dealt))
+        good = better(before, score, crossed(before, scores, sizes, watch.dealt, larger=larger))
     kept = good and score.f1 >= watch.begun.f1
     relabelled = sum(suspect.action == "relabelled" for suspect in acted)
     told = replace(

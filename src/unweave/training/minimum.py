@@ -30,9 +30,8 @@ def polish_objective(
 ) -> dict[str, Any]:
     """Minimise an objective in place, from the parameters its module holds; returns what was reached and spent.
 
-    Running statistics are taken anew once, and then held: what is minimised is one function. Taken anew on the way
-    they undid more than 60 gradients had gained, each time (three models with BatchNorm, two graphs): a polish ended
-    at four times the objective it began with.
+    Running statistics are taken anew once, and then held: what is minimised is one function. Taken anew on the way they
+    undo more than the gradients between gain, so that a polish may end higher than it began.
 
     Args:
         objective: With the module.
