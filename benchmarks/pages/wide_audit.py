@@ -15,8 +15,8 @@ def blocks(found: list[Document]) -> Blocks:
     )
     yield tasks_audit.table(found, lambda c: f"{c['model']} {c['data']}, {c['asked']}{', quick' * c['quick']}")
     yield (
-        "In these cells errors on test nodes are compared with retrained models alone. Since commit 0ab11a0 they are "
-        "also allowed what chance makes of so many nodes. The three more that `sgc` on WordNet has are within it."
+        "Until commit 0ab11a0 errors on test nodes were compared with retrained models alone; since then they are also "
+        "allowed what chance makes of so many nodes. Three more, as `sgc` on WordNet had, are within it."
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield f"Measured by `python benchmarks/wide_audit.py --device cuda --data … --model …` on {where}."

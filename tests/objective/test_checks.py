@@ -41,7 +41,7 @@ def with_nan(key: str) -> Callable[[Data], None]:
         (put("train_mask", torch.zeros(60, dtype=torch.bool)), "selects no node"),
         (put("train_mask", torch.zeros(60, 10, dtype=torch.bool)), "choose one split"),
         (put("train_mask", torch.arange(60)), "must be a boolean vector"),
-        (put("y", lambda d: d.y + 1), "training labels run from 1 to 3, but the model has 3 outputs"),
+        (put("y", lambda d: d.y + 1), "from 1 to 3, but the model has 3 outputs.*number classes from 0"),
         (put("y", lambda d: d.y - 1), "take nodes without a label out of data.train_mask"),
         (put("y", lambda d: d.y.float()), "or unweave.losses.binary_cross_entropy"),
         (put("y", lambda d: d.y[:, None]), "cross_entropy needs data.y as int64.*flatten"),

@@ -132,9 +132,10 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
     used = labels[data.train_mask]
     low, high = int(used.min()), int(used.max())
     if low < 0 or high >= outputs.size(1):
+        cure = "take nodes without a label out of data.train_mask" if low < 0 else "number classes from 0, or widen it"
         raise DataError(
             f"training labels run from {low} to {high}, but the model has {outputs.size(1)} outputs; "
-            f"they must lie in 0 … {outputs.size(1) - 1}; take nodes without a label out of data.train_mask"
+            f"they must lie in 0 … {outputs.size(1) - 1}: {cure}"
         )
 
 
