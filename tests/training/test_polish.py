@@ -10,11 +10,17 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 import unweave as uw
+from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING, tuned
 from unweave.curvature.prepared import Prepared
+from unweave.objective.decay import decay_vector
+from unweave.objective.losses import as_loss, cross_entropy
+from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
+from unweave.training.agreement import descend
+from unweave.training.minimum import polish_objective, without_some
 
 pytestmark = pytest.mark.usefixtures("part")
 
@@ -328,3 +334,20 @@ def test_what_small_requests_leave_does_not_add_up(run: uw.Run, data: Data) -> N
     load_flat(run.model, theta)
     assert off.at_minimum
     assert taken[0.0] <= TUNING.search.first + 1 < taken[run.prepared.rest]
+
+
+def test_a_polish_goes_on_while_it_pays_beside_a_deletion_that_is_followed() -> None:
+    """With little decay a quadratic model of the deletion promises far more than following it brings."""
+    data = uw.load("demo", seed=0)
+    torch.manual_seed(0)
+    model = uw.models.GCN(data.num_features, data.num_classes, activation="tanh", unit=True)
+    objective = Objective(model, data, as_loss(cross_entropy), decay_vector(model, 1e-5), call, Meter(data.x.device))
+    descend(objective, seed=0, epochs=100, lr=0.01)
+    with tuned(polish={"evaluations": 600}):
+        ended = polish_objective(objective)["objective"]
+    more = ended - polish_objective(objective, evaluations=180)["objective"]
+    remaining, theta = without_some(objective), flatten(model)
+    assert remaining is not None
+    there = remaining.of(model)
+    followed = remaining.evaluate(theta)[0] - polish_objective(there, evaluations=60)["objective"]
+    assert more < TUNING.polish.pays * followed

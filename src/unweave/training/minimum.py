@@ -50,7 +50,7 @@ def polish_objective(
     most = TUNING.polish.evaluations if evaluations is None else evaluations
     some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
-    fell, paid = math.inf, True
+    fell, paid, followed = math.inf, True, math.inf
     while spent < most and float(gradient.norm()) > tolerance:
         operator = products("gauss-newton", objective.at(theta))
         operator.record()
@@ -80,7 +80,10 @@ def polish_objective(
         left, fell = still_to_fall(fell, was - value), was - value
         if some is not None:
             # One poor stretch is no end: on a graph of 117,659 nodes the next one fell as before.
-            paid, before_that = left > TUNING.polish.pays * _effect(some, theta, gradient, curvature), paid
+            effect, before_that = _effect(some, theta, gradient, curvature), paid
+            if left <= TUNING.polish.pays * effect and followed == math.inf:
+                followed = _followed(some, theta, curvature)
+            paid = left > TUNING.polish.pays * min(effect, followed)
             if not (paid or before_that):
                 break
     return {
@@ -109,3 +112,24 @@ def _effect(remaining: Objective, theta: Tensor, gradient: Tensor, curvature: Lo
     """By how much following a deletion lowers the objective that remains, by a quadratic model of it."""
     pull = remaining.evaluate(theta)[1] - gradient
     return float(pull @ curvature.solve(pull)) / 2
+
+
+def _followed(remaining: Objective, theta: Tensor, curvature: LowRank) -> float:
+    """The same by following it, as a request would.
+
+    With little decay, much of the curvature is below what the model of it knows, and the quadratic promises far too
+    much: by its measure a polish would end too early.
+    """
+    value, gradient = remaining.evaluate(theta)
+    new, _ = minimise(
+        remaining.evaluate,
+        theta,
+        value,
+        gradient,
+        curvature.solve,
+        evaluations=TUNING.polish.refresh,
+        tolerance=0.0,
+        pays=TUNING.step.pays,
+        settled=TUNING.step.settled,
+    )
+    return value - remaining.evaluate(new)[0]

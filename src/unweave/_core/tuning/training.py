@@ -29,7 +29,8 @@ class Polish:
     pays: float = 3e-4
     """Share of what following a typical deletion lowers the objective by: the least that ``refresh`` more gradients
     must lower it by, or the polish has ended. What is left is then little for requests a hundred times as small, too:
-    with 3e-3 a GraphSAGE on WordNet stopped at 240 gradients, and 200 requests of 0.04 % closed 0.92 of the gap."""
+    with 3e-3 a GraphSAGE on WordNet stopped at 240 gradients, and 200 requests of 0.04 % closed 0.92 of the gap. The
+    deletion is followed before a polish ends: with little decay, a quadratic model of it promises far too much."""
 
     usual: int = 600
     """Gradients that one takes as a rule, to plan by; measured were 300 (Cora) to 2,400 (WordNet)."""
