@@ -53,5 +53,15 @@ def columns(rows: Iterable[Any], cells: dict[str, Callable[[Any], object]]) -> l
 
 
 def places(found: Iterable[Document], form: str) -> str:
-    """Where and by what documents were measured, each place once; ``form`` names keys of theirs or their machine's."""
-    return "; ".join(sorted({form.format_map(document | document["environment"]) for document in found}))
+    """Where and by what documents were measured, each place once; ``form`` names keys of theirs or their machine's.
+
+    What one machine measured by several commits is told once, with all of them.
+    """
+    place, _, commit = form.partition("{commit")
+    by: dict[tuple[str, str], set[str]] = {}
+    for document in found:
+        known = document | document["environment"]
+        _, _, after = commit.partition("}")
+        key = (place.format_map(known), after.format_map(known))
+        by.setdefault(key, set()).add(f"{document['commit']:.7}" if commit else "")
+    return "; ".join(f"{before}{', '.join(sorted(by[before, after]))}{after}" for before, after in sorted(by))

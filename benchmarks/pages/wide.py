@@ -1,5 +1,6 @@
 """The page of ``wide.py``: every cell, and which targets it meets."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,15 +14,6 @@ NEAR = {"gat": 0.9, "gin": 0.9, "sage-3": 0.9}
 
 AGREES = 0.9
 LOST = 0.005
-EARLIER = ("745987e", "11abc7b")
-"""Before small decays were tried, or the mean in ``sign``."""
-
-GRADIENT = "60c39d4"
-"""Before a restart ended by what its next step promises."""
-
-AFTER, DEAR = "b412668", "1e2f32b"
-"""The first cells whose agreement is asked after a deletion, and those that only tasks on pairs end by their cost."""
-
 GROUPS = {
     "Cora and CiteSeer": ("cora", "citeseer"),
     "six graphs of 7,650 to 34,493 nodes": ("photo", "computers", "dblp", "cs", "pubmed", "physics"),
@@ -31,11 +23,25 @@ GROUPS = {
 LARGE = ("edges:0.05", "nodes:0.05", "flipped:0.1")
 """Requests that the table of all counts; what one node or edge changes may be less than what two polishes differ by."""
 
-TWICE = "15126e7"
-"""The first cells with a polish that ends after two stretches that do not pay."""
+MODELS = ("gcn", "sage", "sgc", "sign", "gat", "gin", "sage-3")
 
-POLISH = "c5faece"
-"""The first cells with a polish that goes on while falls shrink slowly."""
+TRIED = """\
+- Cells of several commits stand side by side. What changed between them:
+- commit 745987e tried decays down to 1e-4 alone, kept 32 eigenpairs of the curvature, and polished for 600 gradients \
+at most; its `sign`, and that of 11abc7b, took GCN's Â instead of the mean;
+- from 60c39d4 on a restart ends where the next step promises nothing, before it at a hundredth of its gradient;
+- from c5faece on a polish goes on while falls shrink slowly, up to 2,400 gradients; from 15126e7 on two stretches in a \
+row decide; from 80951d0 on a deletion is followed before it ends;
+- from 1e2f32b on `sgc` is no longer held to 4 % of the passes of its training;
+- from b412668 on the agreement is asked after a deletion, beside where following it leads;
+- from c22f2fc on three layers stand side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 \
+(flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1;
+- from 7f70146 on gaps are exact to rounding in double precision; before they were off by up to 1e-8, which is as much \
+as one edge may change.
+- `gcn` on WordNet at 3e-5 has several minima. With 1,024 units it has them too (`gif` 0.66, 5 % of the edges), and \
+where the decay is lowered step by step from 3e-3 (0.69): [two seeds polished on](../minima/README.md).
+"""
+"""What the cells of earlier commits are by, and what was tried where they are short."""
 
 
 def read(out: Path) -> list[Document]:
@@ -69,6 +75,7 @@ def blocks(found: list[Document]) -> Blocks:
         "others as neighbours."
     )
     yield _grouped(_rows(found))
+    yield _summary(found)
     yield columns(
         _rows(found),
         {
@@ -85,30 +92,8 @@ def blocks(found: list[Document]) -> Blocks:
             "cost": lambda r: f"{r['share']:.1%} / {r.get('passes', 0) / (2 * best(r['cell'])['epochs']):.0%}",
         },
     )
-    yield _summary(found)
+    yield TRIED.splitlines()
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    if any(cell["commit"].startswith(EARLIER) for cell in found):
-        yield (
-            f"The cells of commit {EARLIER[0]} tried decays down to 1e-4 alone, kept 32 eigenpairs of the curvature, "
-            f"and polished for 600 gradients at most; their `sign`, and that of commit {EARLIER[1]}, took GCN's Â "
-            f"instead of the mean. Until commit {GRADIENT} a restart ended at a hundredth of its gradient; since then "
-            f"it ends where the next step promises nothing. Before commit {POLISH} a polish ended at the first sixty "
-            "gradients that did not pay; since then it goes on while falls shrink slowly, up to 2,400. A GraphSAGE on "
-            f"WordNet ended at 540 where its retraining took 2,400; since commit {TWICE} two stretches in a row "
-            "decide, and it ends at 600 and closes as much (0.960): the stop is not what is short there. "
-            "Probes of single cells (5 % of the edges): `gcn` on WordNet at 3e-5 has several minima with 1,024 units, "
-            "too (`gif` 0.66), and where the decay is lowered step by step from 3e-3 (0.69). In all cells a restart "
-            "ended at the first eight gradients that brought little; since then it ends where little is left. Until "
-            f"commit {DEAR} it was also held to 4 % of the passes of training where training was short, which is why "
-            "`sgc` is short there of what it closes since. Until commit "
-            f"{AFTER} the agreement was that of two seeds on the graph as it is; since then it is asked after a "
-            "deletion, beside where following it leads, and decays are chosen by that. Cells of three layers have the "
-            "form of commit c22f2fc, side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 "
-            "(flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1, where the retrained model rested at a "
-            "higher objective (258.0, following 254.2; a probe) and no negative curvature led on. "
-            "Until commit 7f70146 gaps were off by up to 1e-8 by rounding, which is as much as one edge may change. "
-            "Why cells are short: [two seeds polished on](../minima/README.md)."
-        )
     yield (
         "Measured by `python benchmarks/wide.py --device cuda --jobs 9`, the newer cells with `--requests "
         "edges:0.05,nodes:0.05` or the first of them, those of Cora and CiteSeer by `--device cpu --seeds 0,1 --data "
@@ -159,7 +144,19 @@ def _summary(found: list[Document]) -> list[str]:
         f"errors of two shares of so many test nodes: {_listed(beyond)}. The median cell has "
         f"{number(median(-_given_up(c) for c in found), '+.4f')} of F1 against its ordinary one.",
         f"- Below 0: {_listed([_name(r) for r in rows if r['gap_closed'] < 0])}.",
+        f"- Not measured: {_listed(list(_missing(found)))}.",
     ]
+
+
+def _missing(found: list[Document]) -> Iterator[str]:
+    """The cells of two seeds that are not there, by graph."""
+    known = {(cell["data"], cell["model"], cell["seed"]) for cell in found}
+    for data in (graph for graphs in GROUPS.values() for graph in graphs):
+        lacks = {seed: [model for model in MODELS if (data, model, seed) not in known] for seed in (0, 1)}
+        both = [model for model in lacks[0] if model in lacks[1]]
+        kinds = {"": both} | {f" (seed {n})": [m for m in lacks[n] if m not in both] for n in lacks}
+        if any(kinds.values()):
+            yield f"{data}: " + ", ".join(f"{', '.join(models)}{which}" for which, models in kinds.items() if models)
 
 
 def _floor(cell: Document) -> float:
