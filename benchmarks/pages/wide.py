@@ -30,8 +30,8 @@ TRIED = """\
 - commit 745987e tried decays down to 1e-4 alone, kept 32 eigenpairs of the curvature, and polished for 600 gradients \
 at most; its `sign`, and that of 11abc7b, took GCN's Â instead of the mean;
 - from 60c39d4 on a restart ends where the next step promises nothing, before it at a hundredth of its gradient;
-- from c5faece on a polish goes on while falls shrink slowly, up to 2,400 gradients; from 15126e7 on two stretches in a \
-row decide; from 80951d0 on a deletion is followed before it ends;
+- from c5faece on a polish goes on while falls shrink slowly, up to 2,400 gradients; from 15126e7 on two stretches in \
+a row decide; from c3e9c6c on a deletion is followed before it ends;
 - from 1e2f32b on `sgc` is no longer held to 4 % of the passes of its training;
 - from b412668 on the agreement is asked after a deletion, beside where following it leads;
 - from c22f2fc on three layers stand side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 \

@@ -32,12 +32,14 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def run(data: Data) -> uw.Run:
-    return uw.train(uw.models.GCN(data.num_features, data.num_classes), data, forgettable=True, weight_decay=3e-3)
+    with tuned(polish={"evaluations": 120}):
+        return uw.train(uw.models.GCN(data.num_features, data.num_classes), data, forgettable=True, weight_decay=3e-3)
 
 
 @pytest.fixture(scope="module")
 def retrained(run: uw.Run, data: Data) -> uw.Run:
-    return run.forget(uw.draw("edges:0.05", data), "retrain")
+    with tuned(polish={"evaluations": 120}):
+        return run.forget(uw.draw("edges:0.05", data), "retrain")
 
 
 def closed(run: uw.Run, done: uw.Unlearned | uw.Run, retrained: uw.Run) -> float:
@@ -277,7 +279,7 @@ def test_the_decay_of_an_optimiser_serves_the_polished_copy() -> None:
         optimiser.zero_grad()
         loss(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
         optimiser.step()
-    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=150, examine=False)
+    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=300, examine=False)
     assert done.prepared.at_minimum
     run = uw.Run(done.model, data, weight_decay=done.weight_decay, loss=loss, prepared=done.prepared)
     receipt = run.forget(uw.draw("edges:0.1", data)).receipts[-1]

@@ -8,7 +8,7 @@ from torch import Tensor
 from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import rank_for
 from unweave.curvature.products import products
-from unweave.curvature.solvers import LowRank, krylov, minimise, random_like, still_to_fall
+from unweave.curvature.solvers import LowRank, Memory, krylov, minimise, random_like, still_to_fall
 from unweave.errors import ModelError, RequestError
 from unweave.graph.draw import draw
 from unweave.objective.objective import Objective
@@ -47,24 +47,28 @@ def polish_objective(
     objective.record(theta)
     tolerance = TUNING.polish.tolerance * first
     spent, multiplied, rank = 0, 0, rank_for(objective)
+    due, serves = 0, TUNING.polish.stretch
     most = TUNING.polish.evaluations if evaluations is None else evaluations
     some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
     fell, paid, followed = math.inf, True, math.inf
     while spent < most and float(gradient.norm()) > tolerance:
-        operator = products("gauss-newton", objective.at(theta))
-        operator.record()
-        space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
-        del operator  # as large as what comes next
-        curvature, multiplied = space.low_rank(rank), multiplied + space.products
-        del space
+        if fresh := spent >= due:
+            operator = products("gauss-newton", objective.at(theta))
+            operator.record()
+            space = krylov(operator, random_like(theta), products=rank + TUNING.spectrum.spare)
+            del operator  # as large as what comes next
+            curvature, multiplied = space.low_rank(rank), multiplied + space.products
+            del space
+            memory = Memory(theta, curvature.solve, min(TUNING.search.memory, most - spent))
+            due, serves = spent + serves, min(2 * serves, TUNING.polish.refresh)
         theta, found = minimise(
             objective.evaluate,
             theta,
             value,
             gradient,
-            curvature.solve,
-            evaluations=min(TUNING.polish.refresh, most - spent),
+            memory,
+            evaluations=min(TUNING.polish.stretch, due - spent, most - spent),
             tolerance=tolerance,
         )
         spent += found.evaluations
@@ -76,16 +80,20 @@ def polish_objective(
         if progress is not None:
             progress(spent, most)
         if not found.steps:
-            break
+            if fresh:
+                break
+            due = spent
+            continue
         left, fell = still_to_fall(fell, was - value), was - value
         if some is not None:
-            # One poor stretch is no end: on a graph of 117,659 nodes the next one fell as before.
+            # One poor stretch is no end: with fresh curvature the next one may fall as before.
             effect, before_that = _effect(some, theta, gradient, curvature), paid
             if left <= TUNING.polish.pays * effect and followed == math.inf:
                 followed = _followed(some, theta, curvature)
             paid = left > TUNING.polish.pays * min(effect, followed)
             if not (paid or before_that):
                 break
+            due = due if paid else spent
     return {
         "gradient_norm": float(gradient.norm()),
         "gradient_norm_before": first,
@@ -127,7 +135,7 @@ def _followed(remaining: Objective, theta: Tensor, curvature: LowRank) -> float:
         value,
         gradient,
         curvature.solve,
-        evaluations=TUNING.polish.refresh,
+        evaluations=TUNING.polish.stretch,
         tolerance=0.0,
         pays=TUNING.step.pays,
         settled=TUNING.step.settled,

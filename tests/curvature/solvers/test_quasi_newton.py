@@ -10,7 +10,7 @@ from torch import Tensor
 from tests.curvature.solvers.test_cg import V, matrix
 from unweave._core.tuning import tuned
 from unweave.curvature.solvers import LowRank, low_rank, minimise, still_to_fall
-from unweave.curvature.solvers.quasi_newton import _Memory
+from unweave.curvature.solvers.quasi_newton import Memory
 
 
 def parabola(h: Tensor, target: Tensor):  # type: ignore[no-untyped-def]
@@ -190,7 +190,7 @@ def test_remembered_pairs_give_the_two_loops(prepared: bool) -> None:
     curvature = square @ square.T + 20 * torch.eye(20, dtype=torch.float64)
     guess = torch.linalg.inv(curvature + torch.diag(draw(20).abs()))
     inverse = guess.matmul if prepared else None
-    memory, pairs, g = _Memory(draw(20), inverse, 4), list[tuple[Tensor, Tensor]](), draw(20)
+    memory, pairs, g = Memory(draw(20), inverse, 4), list[tuple[Tensor, Tensor]](), draw(20)
     for _ in range(9):
         q, weights = g.clone(), []
         for s, y in reversed(pairs):

@@ -5,12 +5,13 @@ from unweave.curvature.solvers.cg import conjugate_gradients
 from unweave.curvature.solvers.lanczos import Krylov, LowRank, krylov, largest_eigenvalue, low_rank, random_like
 from unweave.curvature.solvers.neumann import neumann
 from unweave.curvature.solvers.newton import Local, NewtonReport, newton
-from unweave.curvature.solvers.quasi_newton import MinimiseReport, minimise, still_to_fall
+from unweave.curvature.solvers.quasi_newton import Memory, MinimiseReport, minimise, still_to_fall
 
 __all__ = [
     "Krylov",
     "Local",
     "LowRank",
+    "Memory",
     "MinimiseReport",
     "NewtonReport",
     "Operator",

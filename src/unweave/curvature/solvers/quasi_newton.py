@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 
-__all__ = ["Evaluate", "MinimiseReport", "minimise", "still_to_fall"]
+__all__ = ["Evaluate", "Memory", "MinimiseReport", "minimise", "still_to_fall"]
 
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]
 """The value of the function at a point, and its gradient there."""
@@ -62,7 +62,7 @@ def minimise(
     x: Tensor,
     value: float,
     gradient: Tensor,
-    inverse: Callable[[Tensor], Tensor] | None,
+    inverse: "Callable[[Tensor], Tensor] | Memory | None",
     *,
     evaluations: int,
     tolerance: float,
@@ -83,7 +83,8 @@ def minimise(
         value: The function there.
         gradient: The gradient there.
         inverse: Product with the initial inverse curvature, positive definite; ``None`` for plain L-BFGS, which begins
-            with a step of length 1 and scales by the latest pair.
+            with a step of length 1 and scales by the latest pair; or the memory of a minimisation that ended here, to
+            go on with.
         evaluations: At most so many gradients; a few more where none of these gave a first step.
         tolerance: Stop when ‖gradient‖ is at most this.
         lowest: Stop when the function is below this.
@@ -93,8 +94,8 @@ def minimise(
             so far.
         dear: After how many evaluations another share takes the place of ``settled``, and which.
     """
-    room = max(TUNING.search.fewest, TUNING.search.numbers // (3 * x.numel()))
-    pairs = _Memory(x, inverse, min(TUNING.search.memory, room, max(evaluations, TUNING.search.first)))
+    most = min(TUNING.search.memory, max(evaluations, TUNING.search.first))
+    pairs = inverse if isinstance(inverse, Memory) else Memory(x, inverse, most)
     spent = taken = 0
     smallest: float | None = None
     promised: float | None = None
@@ -153,24 +154,26 @@ def _shrink(fall: float, promised: float) -> float:
     return min(max(-promised / (2 * bend), least), most) if math.isfinite(bend) and bend > 0 else least
 
 
-class _Memory:
+class Memory:
     """The latest pairs of steps s and gradient differences y, and the inverse curvature that they give.
 
     The two loops of L-BFGS run over numbers, not over vectors: with the products s_i·y_j and y_i·H₀y_j known, a
-    direction takes two products with the remembered vectors, however many there are.
+    direction takes two products with the remembered vectors and two sums of them, however many there are. These
+    products are differences of those with two gradients, and cost nothing.
 
     Args:
         like: A vector of the length, type and device of those to come.
         inverse: Product with H₀; ``None`` for the identity, scaled by the latest pair.
-        size: Pairs to remember.
+        size: Pairs to remember, as far as there is room for them.
     """
 
     def __init__(self, like: Tensor, inverse: Callable[[Tensor], Tensor] | None, size: int) -> None:
         self._inverse = inverse
-        self._vectors = like.new_empty(3, size, like.numel())  # s, y and H₀y of each pair
-        self._across = np.zeros((2, size, size))  # s_i·y_j and y_i·H₀y_j
+        size = min(size, max(TUNING.search.fewest, TUNING.search.numbers // (2 * like.numel())))
+        self._vectors = like.new_empty(2, size, like.numel())  # s and H₀y of each pair
+        self._across = np.zeros((2, size, size))  # s_i·y_j of i no later than j, and y_i·H₀y_j
         self._used: list[int] = []
-        self._last = like
+        self._last, self._along = like, np.zeros((2, 0))  # H₀g, s_i·g and y_i·H₀g of the last gradient g
         self._next: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
@@ -179,6 +182,7 @@ class _Memory:
     def clear(self) -> None:
         """Forget every pair."""
         self._used.clear()
+        self._along = np.zeros((2, 0))
         self._next = None
 
     def add(self, s: Tensor, y: Tensor) -> None:
@@ -193,17 +197,18 @@ class _Memory:
     def times(self, g: Tensor) -> Tensor:
         """The inverse curvature times a gradient."""
         hg = g if self._inverse is None else self._inverse(g)
+        steps, changed = self._vectors[:, : len(self._used)]
+        along = _numbers(steps @ g, changed @ g)
         if self._next is not None:
-            s, y = self._next
-            self._store(s, y, y if self._inverse is None else hg - self._last)
+            along = self._store(*self._next, g, hg, along)
             self._next = None
-        self._last = hg
+        self._last, self._along = hg, along
         if not self._used:
             return hg if self._inverse is not None else g / g.norm()
         order, n = np.array(self._used), len(self._used)
-        steps, _, changed = self._vectors[:, :n]
+        steps, changed = self._vectors[:, :n]
         sy, yhy = (part[np.ix_(order, order)] for part in self._across)
-        along_s, along_y = (found[order] for found in _numbers(steps @ g, changed @ g))
+        along_s, along_y = along[:, order]
         scale = 1.0 if self._inverse is not None else sy[-1, -1] / yhy[-1, -1]
         alpha, beta = np.zeros(n), np.zeros(n)
         for i in reversed(range(n)):
@@ -217,17 +222,21 @@ class _Memory:
         result: Tensor = scale * hg + first @ steps + second @ changed
         return result
 
-    def _store(self, s: Tensor, y: Tensor, hy: Tensor) -> None:
+    def _store(self, s: Tensor, y: Tensor, g: Tensor, hg: Tensor, along: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Keep a pair; returns what ``along`` is with it."""
+        hy = y if self._inverse is None else hg - self._last
+        with_y = along - self._along
         size = self._vectors.size(1)
         slot = self._used.pop(0) if len(self._used) == size else len(self._used)
         self._used.append(slot)
-        for row, vector in zip(self._vectors, (s, y, hy), strict=True):
-            row[slot] = vector
         n = len(self._used)
-        steps, differences, _ = self._vectors[:, :n]
-        with_y, with_s, with_hy = _numbers(steps @ y, differences @ s, differences @ hy)
-        self._across[0, :n, slot], self._across[0, slot, :n] = with_y, with_s
-        self._across[1, :n, slot] = self._across[1, slot, :n] = with_hy
+        self._vectors[0, slot], self._vectors[1, slot] = s, hy
+        sy, yhy, sg, yhg = _numbers(s @ y, y @ hy, s @ g, hy @ g)
+        with_y, along = (np.pad(known, ((0, 0), (0, n - known.shape[1]))) for known in (with_y, along))
+        with_y[:, slot], along[:, slot] = (sy, yhy), (sg, yhg)
+        self._across[0, :n, slot] = with_y[0]
+        self._across[1, :n, slot] = self._across[1, slot, :n] = with_y[1]
+        return along
 
 
 def _numbers(*found: Tensor) -> NDArray[np.float64]:
