@@ -73,9 +73,9 @@ class Polish:
     """Gradients after which it is asked whether more of them pay."""
 
     refresh: int = 240
-    """Gradients after which the curvature is computed anew, at most: first after a stretch, then after twice as many each
-    time, since it changes less and less; and where a stretch does not pay. To compute it takes as many passes as 40
-    gradients and more, and what these taught is forgotten."""
+    """Gradients after which the curvature is computed anew, at most: first after a stretch, then after twice as many
+    each time, since it changes less and less; and where a stretch does not pay. To compute it takes as many passes as
+    40 gradients and more, and what these taught is forgotten."""
 
     tolerance: float = 1e-4
     """Share of the first gradient at which the polish is done."""
