@@ -184,7 +184,8 @@ def judge(run: Run, kind: Kind, watch: Watch) -> list[Suspect]:
         rows = judge_rows(data, found, seed=watch.seed)
         return suspect_rows(rows, _suspect(rows.wrong, watch.share_of(kind)))
     edges = judge_edges(data, found, seed=watch.seed)
-    return suspect_edges(edges, found, _suspect(edges.wrong, watch.share_of(kind)))
+    chosen = _suspect(edges.wrong, watch.share_of(kind))
+    return suspect_edges(edges, found, chosen[~edges.held[chosen]])
 
 
 def _suspect(wrong: Tensor, share: float) -> Tensor:
