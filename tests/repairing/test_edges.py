@@ -10,8 +10,9 @@ from tests.repairing.planted import planted, trained
 from unweave.graph.index import edge_keys
 from unweave.repairing.beliefs import chance_share, spread_out
 from unweave.repairing.checks import halves
-from unweave.repairing.edges import _chance, _common, judge_edges
+from unweave.repairing.edges import _chance, _common, _held, judge_edges
 from unweave.repairing.labels import judge_labels
+from unweave.repairing.rounds import Watch, judge
 from unweave.repairing.suspects import suspect_edges, within
 from unweave.repairing.unseen import unseen
 
@@ -79,6 +80,24 @@ def test_edges_that_join_the_most_unlike_do_not_pass_for_usual() -> None:
     found = judge_edges(data, judge_labels(data, unseen(run), halves(run, 0)[0]))
     truth = torch.isin(edge_keys(*found.pairs.t(), 480), edge_keys(*ends, 480))
     assert truth[found.wrong.argsort(descending=True)[:100]].double().mean() > 0.8
+
+
+def test_a_node_holds_its_likeliest_edge_where_it_looks_like_one() -> None:
+    ends = torch.tensor([[0, 1], [0, 2], [0, 3], [2, 3], [4, 5]])
+    likely = torch.tensor([0.1, 3.0, 1.0, 2.0, -0.5], dtype=torch.double)
+    # Node 1 holds its only edge, nodes 0 and 2 the same one, node 3 its better one; 4 and 5 have none that is like one.
+    assert _held(likely, ends, 7).tolist() == [True, True, False, True, False]
+
+
+def test_repair_leaves_no_node_without_the_edge_that_it_holds() -> None:
+    graph = planted(flipped=0.0, chance=60)
+    run = trained(graph)
+    watch = Watch.of(run, None, 5, 0)
+    found = judge_edges(graph.data, watch.labels_of(run)[1])
+    asked = {suspect.item for suspect in judge(run, "edges", watch)}
+    held = {tuple(pair) for pair in found.pairs[found.held].tolist()}
+    assert asked
+    assert not asked & held
 
 
 def test_chance_pairs_are_no_edges_and_of_the_same_kinds() -> None:

@@ -18,6 +18,9 @@ Who plants edges need not plant them evenly: attacks are aimed at nodes that are
 trained on. So edges are of three kinds, by how many of their ends were trained on, and each kind is compared with
 chance pairs of its own and has a share of its own. Evidence weighs the same in all: of one kind more edges may be
 planted than not, and there the odd would seem usual.
+
+A node that loses its last edge hears nothing more, which costs a model far more than one edge less of many. So each
+node holds the edge that looks most like one, if it looks rather like an edge than like a chance pair.
 """
 
 from collections.abc import Iterator
@@ -58,6 +61,7 @@ class Edges:
         usual: The same of chance pairs.
         wrong: How probable it is that an edge joins its ends by chance.
         rate: The share of such edges.
+        held: The edges that one of their ends is not to be without: the likeliest it has, and rather an edge than not.
     """
 
     pairs: Tensor
@@ -65,6 +69,7 @@ class Edges:
     usual: Tensor
     wrong: Tensor
     rate: float
+    held: Tensor
 
 
 def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
@@ -82,7 +87,8 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     chance = _chance(ends, trained, generator)
     if not chance.size(0):  # no edge, or every pair is one
         none = torch.zeros(0, len(EVIDENCE), dtype=torch.double)
-        return Edges(ends, none.new_zeros(ends.size(0), len(EVIDENCE)), none, none.new_zeros(ends.size(0)), 0.0)
+        wrong = none.new_zeros(ends.size(0))
+        return Edges(ends, none.new_zeros(ends.size(0), len(EVIDENCE)), none, wrong, 0.0, wrong == 0)
     pairs = torch.cat([ends, chance])
     real = torch.arange(pairs.size(0)) < ends.size(0)
     kind = trained[pairs].sum(dim=1)
@@ -93,7 +99,13 @@ def judge_edges(data: Data, labels: Labels, *, seed: int = 0) -> Edges:
     evidence = torch.stack([classes, _together(own, ends, pairs), alike, common], dim=1)
     likely = weigh(evidence, real)
     rate, wrong = chance_share(likely, real, kind)
-    return Edges(ends, evidence[real], evidence[~real], wrong, rate)
+    return Edges(ends, evidence[real], evidence[~real], wrong, rate, _held(likely[real], ends, data.num_nodes))
+
+
+def _held(likely: Tensor, ends: Tensor, size: int) -> Tensor:
+    """The edges that are the likeliest of one of their ends and more like an edge than like a chance pair."""
+    most = likely.new_zeros(size).scatter_reduce(0, ends.flatten(), likely.repeat_interleave(2), "amax")
+    return (likely > 0) & (likely[:, None] == most[ends]).any(dim=1)
 
 
 def _chance(ends: Tensor, trained: Tensor, generator: torch.Generator) -> Tensor:
