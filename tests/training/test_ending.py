@@ -40,6 +40,24 @@ def test_one_that_still_becomes_better_is_cut_off_and_says_so() -> None:
     assert run.metrics["epochs_looked_at"] == 20
 
 
+def test_it_does_not_end_while_the_model_knows_nothing() -> None:
+    """Outputs that hardly depend on anything are the most frequent class for longer than patience lasts."""
+    data = uw.load("demo", seed=0)
+
+    class Slow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(data.num_features, 16), torch.nn.Linear(16, data.num_classes)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.last(self.first(x / 150) ** 3)
+            return out
+
+    with tuned(ending={"patience": 20, "most": 400}):
+        run = uw.train(Slow(), data, seed=0)
+    assert run.metrics["val_f1"] > 0.5
+
+
 @pytest.mark.parametrize("what", ["no mask", "no node", "no label"])
 def test_without_validation_it_is_a_hundred_epochs(what: str) -> None:
     data = small_graph()

@@ -39,7 +39,8 @@ def train_until_enough(
     """Train a model in place for as long as it becomes better on the validation nodes, and leave it where it was best.
 
     A training of as many epochs gives the same model again: looking draws no random number. It goes on for half as long
-    as the best took, and for 50 epochs at least.
+    as the best took, and for 50 epochs at least; and while the model knows nothing, however long nothing happens: on
+    Photo a GCN says the most frequent class for its first hundred epochs.
 
     Args:
         trainer: From a state to a state.
@@ -50,15 +51,17 @@ def train_until_enough(
     rules, data, loss = TUNING.ending, objective.data, objective.loss
     known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
     state: Checkpoint | None = None
-    best, kept, enough = (-1.0, math.inf), None, False
+    best, kept, learnt, enough = (-1.0, math.inf), None, False, False
     while not enough and (state is None or state.epoch < rules.most):
         state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
-        now = _quality(objective.predict(model)[known], data.y[known], loss)
+        outputs, labels = objective.predict(model)[known], data.y[known]
+        now = _quality(outputs, labels, loss)
+        learnt = learnt or _knows(now, outputs, labels, loss)
         if kept is None or _better(now, best):
             best, kept = now, state
         if progress is not None:
             progress(state.epoch, rules.most)
-        enough = state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
+        enough = learnt and state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
     assert state is not None
     assert kept is not None
     with torch.no_grad():
@@ -73,6 +76,17 @@ def _quality(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]
     value = float(mean_of(loss(outputs, labels), loss.mass(labels)))
     right = float((outputs.argmax(dim=-1) == labels).double().mean()) if loss.classes else 0.0
     return right, value
+
+
+def _knows(now: tuple[float, float], outputs: Tensor, labels: Tensor, loss: Loss) -> bool:
+    """Whether a model is better than to say of every node how frequent classes are, by its loss or its F1."""
+    if not loss.classes or not labels.numel():
+        return True
+    share = torch.bincount(labels, minlength=outputs.size(-1)).to(outputs) / labels.numel()
+    same = share.clamp(min=torch.finfo(outputs.dtype).tiny).log().expand_as(outputs)
+    most = float(share.max())
+    chance = 2 * math.sqrt(most * (1 - most) / labels.numel())
+    return now[0] > most + chance or now[1] < (1 - TUNING.polish.knows) * _quality(same, labels, loss)[1]
 
 
 def _better(now: tuple[float, float], best: tuple[float, float]) -> bool:
