@@ -11,7 +11,12 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import unweave as uw
-from unweave.objective.objective import call
+from unweave._core.cost import Meter
+from unweave._core.tuning import tuned
+from unweave.objective.decay import decay_vector
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import carry, refresh
 from unweave.testing import small_graph
 
@@ -115,6 +120,27 @@ def test_statistics_move_as_those_of_a_retraining_would(epochs: int) -> None:
     }
     kept = (model.norm.running_var - told["retrain"]).norm()
     assert (told["gif"] - told["retrain"]).norm() < 0.7 * kept
+
+
+@pytest.mark.parametrize("forget", ["nodes:0.1", "edges:0.1", "features:0.2"])
+def test_a_step_is_solved_for_the_statistics_that_are_returned(forget: str) -> None:
+    """With those of the old graph it ended at a minimum of another model, and the receipt told of a gradient left."""
+    data = small_graph()
+    data.x, model = data.x.double(), Sage().double()
+    with tuned(polish={"evaluations": 300}):
+        run = uw.train(model, data, epochs=30, weight_decay=3e-2, forgettable=True, examine=False)
+    after = run.forget(uw.draw(forget, data))
+    assert not torch.equal(after.model.norm.running_mean, run.model.norm.running_mean)
+    decay, meter = decay_vector(after.model, 3e-2), Meter(torch.device("cpu"))
+    there = Objective(after.model, after.data, cross_entropy, decay, call, meter)
+    value, gradient = there.evaluate(flatten(after.model))
+    receipt = after.receipts[-1]
+    assert receipt.objective["remaining_after"] == pytest.approx(value)
+    assert value < receipt.objective["remaining_before"]
+    begun, ended = (float(norm) for norm in receipt.details["gradient"].split(" → "))
+    assert float(gradient.norm()) == pytest.approx(ended, rel=1e-2)
+    assert ended < begun / 2
+    assert not receipt.warnings
 
 
 def test_variances_never_go_below_zero() -> None:

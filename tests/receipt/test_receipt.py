@@ -148,6 +148,7 @@ FIGURES: list[tuple[str, dict[str, Any], str]] = [
         "practically unchanged; do not rely",
     ),
     ("unchanged", {"step_norm": 0.0, "residual_influence": 1.0}, "do not rely on it"),
+    ("doubtful", {"details": {"objective": "L'", "agreement": -0.2}}, "as far from each other as a deletion moves it"),
     ("doubtful", {"residual_influence": 1.2, "objective": {"local_change": -0.1}}, "no sign that it came nearer"),
     ("worse", {"residual_influence": 1.2, "objective": {"local_change": 0.1}}, "worse than doing nothing"),
     ("told", {"nearness": "half of it was trained anew"}, "half of it was trained anew"),

@@ -131,6 +131,20 @@ def _at_minimum(record: Record) -> str:
     return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"
 
 
+def _doubtful(record: Record) -> str:
+    if _by_luck(record):
+        return (
+            f"at a minimum again, but {_apart(record.details['agreement'])}, as far from each other as a deletion moves "
+            "it; do not rely on it"
+        )
+    return "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
+
+
+def _by_luck(record: Record) -> bool:
+    """Whether seeds were found to differ by as much as a deletion changes, so that a minimum tells nothing."""
+    return _by_itself(record) and record.details.get("agreement", 1.0) <= 0
+
+
 def _apart(agreement: float) -> str:
     return f"trainings of this model end at different ones (agreement {agreement:.2f} of 1)"
 
@@ -179,6 +193,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("bounded", _is_bounded),
     ("worse", _is_worse),
     ("trained on", lambda r: _name(r) == "finetune"),
+    ("doubtful", _by_luck),
     ("at a minimum", _by_itself),
     ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
     ("doubtful", lambda r: bool(r.details.get("restless")) or (r.residual_influence or 0.0) > 1),
@@ -197,9 +212,7 @@ MODEL: dict[str, Callable[[Record], str]] = {
     "trained on": lambda r: "trained on for a while without it; how near to a retrained one that is was not measured",
     "told": lambda r: str(r.nearness),
     "unverified": lambda r: "moved by one step that nobody has checked; verify the run before you rely on it",
-    "doubtful": lambda r: (
-        "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
-    ),
+    "doubtful": _doubtful,
     "unchanged": lambda r: "practically unchanged; do not rely on it",
     "worse": lambda r: "worse than doing nothing, by the receipt's own figures; do not use it",
 }

@@ -21,7 +21,7 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import minimise
 from unweave.objective.objective import Objective
-from unweave.objective.parameters import flatten, load_flat
+from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import carry
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
@@ -182,6 +182,7 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
     theta, remaining = flatten(objective.model), other.of(copy.deepcopy(objective.model))
     with torch.no_grad():
         before = _seen(remaining, theta)
+    carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
     value, gradient = remaining.evaluate(theta)
     new, _ = minimise(
         remaining.evaluate,
@@ -194,8 +195,6 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
         pays=TUNING.step.pays,
         settled=TUNING.step.settled,
     )
-    load_flat(remaining.model, new)
-    carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
     classes = objective.loss.classes
     with torch.no_grad():
         target, after = _seen(other, flatten(other.model)), _seen(remaining, new)
