@@ -134,8 +134,8 @@ def _at_minimum(record: Record) -> str:
 def _doubtful(record: Record) -> str:
     if _by_luck(record):
         return (
-            f"at a minimum again, but {_apart(record.details['agreement'])}, as far from each other as a deletion moves "
-            "it; do not rely on it"
+            f"at a minimum again, but {_apart(record.details['agreement'])}, as far from each other as a deletion "
+            "moves it; do not rely on it"
         )
     return "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
 
