@@ -84,6 +84,7 @@ def test_it_stands_in_the_run_and_in_every_receipt(one: uw.Run, data: Data, tmp_
     after = again.forget(uw.draw("edges:0.02", data)).forget(uw.Request(labels=[int(data.train_mask.nonzero()[0])]))
     for receipt in after.receipts:
         assert receipt.details["agreement"] == one.metrics["agreement"]
+        assert receipt.details["luck"] == one.metrics["seed_gap"]
         assert "where every training leads" in receipt.verdict
 
 

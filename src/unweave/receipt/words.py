@@ -126,6 +126,12 @@ def _at_minimum(record: Record) -> str:
     leads = "which is where retraining leads if it has no other; nobody looked for one, and how near was not measured"
     if same is not None and same >= TUNING.polish.agreement:
         leads = "which is where every training leads, as far as another seed shows; how near to that was not measured"
+        luck, moved = record.details.get("luck"), record.objective.get("function_change")
+        if luck is not None and moved is not None and luck > (1 - TUNING.polish.agreement) * moved:
+            leads = (
+                f"which is where every training leads to within {luck:.1g} nats, as far as another seed shows; it "
+                f"moved by {moved:.1g}, so how near it is to a retrained one cannot be told from the luck of a seed"
+            )
     elif same is not None:
         leads = f"but {_apart(same)}: retraining may differ"
     return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"

@@ -230,7 +230,8 @@ def _examined(job: _Job, recipe: Recipe, reached: _Reached) -> Trained:
         prepared = prepare_objective(objective, flatten(model))
     same = None if other is None else agreement_of(objective, prepared, other)
     whole = reached.descended + report["passes"]
-    prepared = prepared.examined(None if same is None else same.value, whole)
+    luck = None if same is None else same.seeds
+    prepared = prepared.examined(None if same is None else same.value, whole, luck)
     if told is not None:
         told(total := 2 * (recipe.epochs + TUNING.polish.usual), total)
     metrics = job.scores(objective)

@@ -85,7 +85,8 @@ def polish(
     other = _another(objective) if examine else None
     prepared = prepare_objective(objective, flatten(own))
     same = None if other is None else agreement_of(objective, prepared, other)
-    prepared = prepared.examined(None if same is None else same.value, report["passes"])
+    luck = None if same is None else same.seeds
+    prepared = prepared.examined(None if same is None else same.value, report["passes"], luck)
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     report |= {"stationarity": prepared.stationarity} | scores
     report |= {f"{key}_before": value for key, value in before.items()}
