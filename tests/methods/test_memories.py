@@ -1,6 +1,7 @@
 """What a model remembers beside its parameters: running statistics, and tensors with a row for every node."""
 
 import copy
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import BatchNorm, DiffGroupNorm, GCNConv, InstanceNorm, SAGEConv
 
 import unweave as uw
 from unweave._core.cost import Meter
@@ -141,6 +142,41 @@ def test_a_step_is_solved_for_the_statistics_that_are_returned(forget: str) -> N
     assert float(gradient.norm()) == pytest.approx(ended, rel=1e-2)
     assert ended < begun / 2
     assert not receipt.warnings
+
+
+class Foreign(nn.Module):
+    """A norm of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.running_mean.mul_(0.9).add_(0.1 * x.detach().mean(dim=0))
+        return x - (x.mean(dim=0) if self.training else self.running_mean)
+
+
+@pytest.mark.parametrize(
+    ("norm", "state"),
+    [
+        (lambda: BatchNorm(16), "rewritten"),
+        (lambda: InstanceNorm(16, track_running_stats=True), "rewritten"),
+        (lambda: DiffGroupNorm(16, 2), "rewritten"),
+        (Foreign, "kept"),
+    ],
+)
+def test_every_layer_with_statistics_is_carried_over_or_named(norm: Callable[[], nn.Module], state: str) -> None:
+    data, model = small_graph(), Sage()
+    model.norm = norm()
+    run = uw.train(model, data, epochs=10, weight_decay=1e-2)
+    after = run.forget(uw.draw("nodes:0.1", data))
+    found = [t["state"] for t in after.receipts[-1].remembers if t["what"] == "running statistics"]
+    assert found == [state]
+    was, now = (dict(each.model.named_buffers()) for each in (run, after))
+    same = [torch.equal(was[name], now[name]) for name in was if name.endswith("running_mean")]
+    assert same == [state == "kept"]
+    assert ("running statistics in it may still hold" in after.receipts[-1].verdict) == (state == "kept")
 
 
 def test_variances_never_go_below_zero() -> None:

@@ -15,7 +15,7 @@ from unweave.methods.problem import Problem
 from unweave.methods.rows import tables_left
 from unweave.models.shards import Shards
 from unweave.objective.parameters import tensors_on, trained
-from unweave.objective.running_stats import running
+from unweave.objective.running_stats import foreign, running
 from unweave.receipt.traces import Trace, trace
 
 __all__ = ["memories"]
@@ -39,12 +39,16 @@ def memories(model: nn.Module, before: nn.Module, problem: Problem, outcome: Out
 
 def _statistics(model: nn.Module, outcome: Outcome) -> list[Trace]:
     """What became of running statistics; those of the old graph remember what was removed."""
-    names = ", ".join(running(model))
+    norms = running(model)
+    names = ", ".join(norms)
     if not names:
         return []
     if outcome.buffers is None and outcome.refresh:
         why = "moved by what a pass on the remaining graph gives beside one on the old graph; all nodes share them"
-        return [trace("running statistics", names, "rewritten", why)]
+        moved, kept = (", ".join(name for name in norms if foreign(norms[name]) is own) for own in (False, True))
+        other = "they still come from the old graph: this layer keeps them in a way of its own"
+        found = [trace("running statistics", moved, "rewritten", why)] if moved else []
+        return [*found, trace("running statistics", kept, "kept", other)] if kept else found
     if outcome.buffers is not None and outcome.anew:
         return [trace("running statistics", names, "rewritten", "training began anew")]
     why = "still come from" if outcome.buffers is None else "went on from those of"
