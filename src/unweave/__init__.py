@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         SolverError as SolverError,
         StrictError as StrictError,
         UnweaveError as UnweaveError,
+        UnweaveWarning as UnweaveWarning,
     )
     from unweave.experiments.compare import compare as compare
     from unweave.graph.draw import draw as draw
@@ -120,6 +121,7 @@ _BESIDE = {
     "Screening": "auditing.before.screen",
     "Trainer": "training.checkpoints",
     "Unlearned": "unlearning",
+    "UnweaveWarning": "errors",
     "explain": "inspection.explain",
     "ranks": "_core.ranks",
     "screen": "auditing.before.screen",

@@ -1,4 +1,4 @@
-"""Every error that unweave raises on purpose.
+"""Every error that unweave raises on purpose, and the one category of its warnings.
 
 ::
 
@@ -23,6 +23,9 @@
     ├── LedgerError              a ledger was changed, or does not belong to its keys
     └── ServiceError             a service refuses what it was asked for
 
+What a caller should know and no error tells is warned of as an ``UnweaveWarning``, a ``UserWarning``:
+``warnings.simplefilter("error", uw.UnweaveWarning)`` makes errors of them.
+
 A stream of requests that is interrupted (Ctrl-C) raises ``InterruptedStream``, a ``KeyboardInterrupt``.
 
 Each message names what was received, what was expected and what to do next.
@@ -41,6 +44,10 @@ class UnweaveError(Exception):
 
     run: Any = None
     told: bool = False
+
+
+class UnweaveWarning(UserWarning):
+    """What was made is not what was asked for, or not to be relied on; the sentence says what to do."""
 
 
 class InterruptedStream(KeyboardInterrupt):

@@ -196,7 +196,7 @@ def _carried_out(
     meter: Meter = given["meter"]
     with torch.enable_grad(), peak_memory(meter.device) as peak:
         problem, region, notes = pose_for(model, data, request, how, hops, memory_mib, **given)
-        own, removal, ready = problem.original.model, problem.removal, getattr(how, "prepared", None)
+        removal, ready = problem.removal, getattr(how, "prepared", None)
         before = {"original_before": problem.original_value, "remaining_before": problem.remaining_value}
         with meter.phase("forget"):
             outcome = how.forget(problem)
@@ -204,7 +204,7 @@ def _carried_out(
             outcome, rows = (outcome, 0) if how.name == "none" else without_rows(outcome, problem, local=how.local)
         with meter.phase("verify"):
             digest = problem.digest
-            new = _load(own, outcome)
+            new = _load((problem.remaining if outcome.refresh else problem.original).model, outcome)
             traces = memories(new, model, problem, outcome)
             with torch.set_grad_enabled(how.local):
                 point = _look(problem, outcome, new)
@@ -239,7 +239,7 @@ def _carried_out(
     }
     aged = None
     if isinstance(ready, Prepared):
-        ready = ready.enlarged(problem.places, own)
+        ready = ready.enlarged(problem.places, new)
         aged = _aged(ready.moved(digest_after, point.value, point.gradient()), problem)
     parts = {
         "model": duplicate(new) if with_history(new) else new,
@@ -363,7 +363,7 @@ def _check_outcome(outcome: Outcome, problem: Problem, method: Method) -> None:
 
 def _look(problem: Problem, outcome: Outcome, model: nn.Module) -> Point:
     """L' at the new parameters, with the buffers of the new model."""
-    if outcome.point is not None and not running(model):
+    if outcome.point is not None and (outcome.buffers is None or not running(model)):
         return outcome.point
     return problem.remaining.of(model).at(outcome.theta)
 

@@ -18,6 +18,7 @@ from unweave.inspection.removals import Removals, edges_apart, label_removals, n
 from unweave.inspection.ripples import Ripples
 from unweave.inspection.scoring import Engine
 from unweave.models.reach import find_reach
+from unweave.testing import small_graph
 
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("gcn", {}),
@@ -227,3 +228,34 @@ def test_a_built_in_model_that_somebody_changed_is_served_as_any_other() -> None
 
     assert served_fast(lambda _: None)
     assert not any(map(served_fast, (tied, mixing, normed)))
+
+
+class Deep(nn.Module):
+    """Four layers of one's own: every removal changes most of a small graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = GCNConv(8, 8), GCNConv(8, 3)
+        self.inner = nn.ModuleList(GCNConv(8, 8) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.first(x, edge_index).tanh()
+        for layer in self.inner:
+            x = layer(x, edge_index).tanh()
+        return self.last(x, edge_index)  # type: ignore[no-any-return]
+
+
+def test_long_work_tells_how_far_it_is_and_smaller_parts_of_it_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, told = small_graph(nodes=40), list[tuple[int, int]]()
+    run = uw.train(Deep(), data, epochs=20, weight_decay=1e-2)
+    whole = run.inspect("node:3")
+    monkeypatch.setattr("unweave.inspection.subject.COPIED", 0.5)
+    found = run.inspect("node:3", progress=lambda done, total: told.append((done, total)))
+    assert not told, "nothing was asked for so far"
+    assert torch.allclose(found.nodes, whole.nodes, atol=1e-8)
+    assert told == sorted(told)
+    assert told[-1] == (data.num_nodes, data.num_nodes)
+    assert len(told) > 3
+    told.clear()
+    assert torch.allclose(found.edges, whole.edges, atol=1e-8)
+    assert told[-1] == (found.edges.numel(), found.edges.numel())

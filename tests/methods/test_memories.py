@@ -1,6 +1,7 @@
 """What a model remembers beside its parameters: running statistics, and tensors with a row for every node."""
 
 import copy
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -8,10 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import BatchNorm, DiffGroupNorm, GCNConv, InstanceNorm, SAGEConv
 
 import unweave as uw
-from unweave.objective.objective import call
+from unweave._core.cost import Meter
+from unweave._core.tuning import tuned
+from unweave.objective.decay import decay_vector
+from unweave.objective.losses import cross_entropy
+from unweave.objective.objective import Objective, call
+from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import carry, refresh
 from unweave.testing import small_graph
 
@@ -115,6 +121,62 @@ def test_statistics_move_as_those_of_a_retraining_would(epochs: int) -> None:
     }
     kept = (model.norm.running_var - told["retrain"]).norm()
     assert (told["gif"] - told["retrain"]).norm() < 0.7 * kept
+
+
+@pytest.mark.parametrize("forget", ["nodes:0.1", "edges:0.1", "features:0.2"])
+def test_a_step_is_solved_for_the_statistics_that_are_returned(forget: str) -> None:
+    """With those of the old graph it ended at a minimum of another model, and the receipt told of a gradient left."""
+    data = small_graph()
+    data.x, model = data.x.double(), Sage().double()
+    with tuned(polish={"evaluations": 300}):
+        run = uw.train(model, data, epochs=30, weight_decay=3e-2, forgettable=True, examine=False)
+    after = run.forget(uw.draw(forget, data))
+    assert not torch.equal(after.model.norm.running_mean, run.model.norm.running_mean)
+    decay, meter = decay_vector(after.model, 3e-2), Meter(torch.device("cpu"))
+    there = Objective(after.model, after.data, cross_entropy, decay, call, meter)
+    value, gradient = there.evaluate(flatten(after.model))
+    receipt = after.receipts[-1]
+    assert receipt.objective["remaining_after"] == pytest.approx(value)
+    assert value < receipt.objective["remaining_before"]
+    begun, ended = (float(norm) for norm in receipt.details["gradient"].split(" → "))
+    assert float(gradient.norm()) == pytest.approx(ended, rel=1e-2)
+    assert ended < begun / 2
+    assert not receipt.warnings
+
+
+class Foreign(nn.Module):
+    """A norm of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("running_mean", torch.zeros(16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.running_mean.mul_(0.9).add_(0.1 * x.detach().mean(dim=0))
+        return x - (x.mean(dim=0) if self.training else self.running_mean)
+
+
+@pytest.mark.parametrize(
+    ("norm", "state"),
+    [
+        (lambda: BatchNorm(16), "rewritten"),
+        (lambda: InstanceNorm(16, track_running_stats=True), "rewritten"),
+        (lambda: DiffGroupNorm(16, 2), "rewritten"),
+        (Foreign, "kept"),
+    ],
+)
+def test_every_layer_with_statistics_is_carried_over_or_named(norm: Callable[[], nn.Module], state: str) -> None:
+    data, model = small_graph(), Sage()
+    model.norm = norm()
+    run = uw.train(model, data, epochs=10, weight_decay=1e-2)
+    after = run.forget(uw.draw("nodes:0.1", data))
+    found = [t["state"] for t in after.receipts[-1].remembers if t["what"] == "running statistics"]
+    assert found == [state]
+    was, now = (dict(each.model.named_buffers()) for each in (run, after))
+    same = [torch.equal(was[name], now[name]) for name in was if name.endswith("running_mean")]
+    assert same == [state == "kept"]
+    assert ("running statistics in it may still hold" in after.receipts[-1].verdict) == (state == "kept")
 
 
 def test_variances_never_go_below_zero() -> None:

@@ -148,6 +148,23 @@ FIGURES: list[tuple[str, dict[str, Any], str]] = [
         "practically unchanged; do not rely",
     ),
     ("unchanged", {"step_norm": 0.0, "residual_influence": 1.0}, "do not rely on it"),
+    (
+        "at a minimum",
+        {
+            "details": {"objective": "L'", "agreement": 0.95, "luck": 1e-3},
+            "objective": {"function_change": 2e-4},
+        },
+        "to within 0.001 nats, as far as another seed shows; it moved by 0.0002",
+    ),
+    (
+        "at a minimum",
+        {
+            "details": {"objective": "L'", "agreement": 0.95, "luck": 1e-3},
+            "objective": {"function_change": 2e-2},
+        },
+        "which is where every training leads, as far as another seed shows",
+    ),
+    ("doubtful", {"details": {"objective": "L'", "agreement": -0.2}}, "as far from each other as a deletion moves it"),
     ("doubtful", {"residual_influence": 1.2, "objective": {"local_change": -0.1}}, "no sign that it came nearer"),
     ("worse", {"residual_influence": 1.2, "objective": {"local_change": 0.1}}, "worse than doing nothing"),
     ("told", {"nearness": "half of it was trained anew"}, "half of it was trained anew"),

@@ -55,6 +55,7 @@ def one(data: Data) -> uw.Run:
 
 
 @pytest.mark.usefixtures("examined")
+@pytest.mark.filterwarnings("ignore::unweave.UnweaveWarning")
 def test_a_wide_model_has_one_minimum_and_a_narrow_one_with_hardly_any_decay_has_not(one: uw.Run, data: Data) -> None:
     many = uw.train(wide(data, hidden=3, activation="relu"), data, weight_decay=1e-5, **HOW)
     assert one.prepared is not None
@@ -83,6 +84,7 @@ def test_it_stands_in_the_run_and_in_every_receipt(one: uw.Run, data: Data, tmp_
     after = again.forget(uw.draw("edges:0.02", data)).forget(uw.Request(labels=[int(data.train_mask.nonzero()[0])]))
     for receipt in after.receipts:
         assert receipt.details["agreement"] == one.metrics["agreement"]
+        assert receipt.details["luck"] == one.metrics["seed_gap"]
         assert "where every training leads" in receipt.verdict
 
 
@@ -160,6 +162,7 @@ def test_a_model_that_a_deletion_does_not_change_is_compared_with_nothing(
     assert run.prepared.agreement is None
 
 
+@pytest.mark.filterwarnings("ignore:another training would not:unweave.UnweaveWarning")
 def test_where_no_chosen_decay_makes_seeds_agree_larger_ones_follow_while_validation_allows(
     data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +181,7 @@ def test_where_no_chosen_decay_makes_seeds_agree_larger_ones_follow_while_valida
     assert run.recipe.weight_decay == tried[-1], "one that validation refuses is not examined"
 
 
+@pytest.mark.filterwarnings("ignore:another training would not:unweave.UnweaveWarning")
 def test_without_validation_nodes_no_larger_decay_is_tried(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 

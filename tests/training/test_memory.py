@@ -100,6 +100,7 @@ def test_no_block_holds_more_than_it_may(data: Data) -> None:
         assert torch.equal(first[name], parameter.grad)
 
 
+@pytest.mark.filterwarnings("ignore:another training would not:unweave.UnweaveWarning")
 def test_a_forgettable_model_ends_at_the_same_minimum_and_knows_whether_it_is_one(data: Data, examined: None) -> None:
     how: dict[str, Any] = {"epochs": 12, "forgettable": True, "weight_decay": 1e-2}
     with tuned(polish={"evaluations": 12}):

@@ -250,10 +250,12 @@ def test_a_prepared_state_serves_only_its_own_objective(run: uw.Run, data: Data)
 
 def test_polish_warns_where_quality_is_lost() -> None:
     data = small_graph(nodes=150)
+    data.val_mask = ~(data.train_mask | data.test_mask)
     model = uw.models.GAT(data.num_features, data.num_classes, hidden=4, heads=2)
     uw.train(model, data, weight_decay=5e-4)
     done = uw.polish(model, data, weight_decay=5e-4, evaluations=60, examine=False)
-    fell = done.report["val_f1"] < done.report["val_f1_before"] - 0.01
+    lost = (done.report["val_f1_before"] - done.report["val_f1"]) * int(data.val_mask.sum())
+    fell = round(lost) > 4  # fewer may be chance
     assert any("validation F1 fell" in w for w in done.warnings) == fell
     assert any("no minimum" in w for w in done.warnings) == (not done.prepared.at_minimum)
     assert done.warnings

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from unweave.objective.parameters import flatten
@@ -46,6 +48,35 @@ def trained() -> tuple[nn.Module, Data]:
     model = uw.models.GCN(8, 3, hidden=4, dropout=0.0)
     short(model, data)
     return model.eval(), data
+
+
+def test_a_spectral_norm_follows_weights_that_are_drawn_anew() -> None:
+    """It looks at weights while they are erased; its vectors became NaN, and stayed so where drawing was refused."""
+
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = spectral_norm(nn.Linear(8, 16)), GCNConv(16, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.last(self.first(x).tanh(), edge_index)  # type: ignore[no-any-return]
+
+    class Own(Normed):
+        def reset_parameters(self) -> None:
+            nn.init.normal_(self.first.parametrizations.weight.original, std=0.3)
+
+    model = Normed()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(uw.ModelError, match="not drawn anew"):
+        reinitialise(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.first.training
+    own = Own()
+    reinitialise(own)
+    largest = torch.linalg.matrix_norm(own.eval().first.weight.detach(), 2)
+    assert float(largest) == pytest.approx(1, abs=0.05)
+    run = uw.train(own, small_graph(), epochs=5, weight_decay=1e-2)
+    assert run.forget(uw.Request(nodes=[2])).receipts[-1].grade in ("influence", "doubtful", "at a minimum")
 
 
 RECIPE = uw.Recipe(epochs=6, weight_decay=1e-3)

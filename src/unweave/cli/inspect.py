@@ -47,8 +47,8 @@ def inspect(
     if rehearse is not None and rehearse not in KINDS:
         raise RequestError(f"--rehearse must be one of {', '.join(KINDS)}, got {rehearse!r}")
     opened = open_run(run, device=device, root=root, model=model, data=data)
-    with progress_bar("inspecting"):
-        found = opened.inspect(of, hops=hops)
+    with progress_bar("inspecting") as progress:
+        found = opened.inspect(of, hops=hops, progress=progress)
         told, table = found.to_dict(k=top), found.table(k=top)
         if plot:
             plot_inspection(found, plot)

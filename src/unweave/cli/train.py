@@ -69,9 +69,9 @@ def train(
     from unweave._core.cost import find_device
     from unweave.models import PAIRS, build
     from unweave.run.factory import made_by
-    from unweave.run.train import train as train_model
+    from unweave.run.train import short_of, train_run
     from unweave.tasks import Links
-    from unweave.training.agreement import in_words
+    from unweave.training.agreement import agrees, in_words
 
     if out.exists() and not overwrite:
         raise RunError(f"{out} exists already; choose another folder, or pass --overwrite")
@@ -94,7 +94,7 @@ def train(
     decay = _decay_of(own, weight_decay)
     states = out.with_name(f".{out.name}.states") if launched() and shares else None  # for torchrun's restarts
     with progress_bar("training") as progress:
-        run = train_model(
+        run = train_run(
             module.to(where),
             graph,
             seed=seed,
@@ -110,9 +110,10 @@ def train(
             **how,
         )
     run.save(out, overwrite=overwrite)
+    short = short_of(run)
     if json:
         kept = checkpoint_sizes(run.checkpoints)
-        print_json({"run": str(out), "metrics": dict(run.metrics), "checkpoints": kept})
+        print_json({"run": str(out), "metrics": dict(run.metrics), "checkpoints": kept, "warnings": list(short)})
     else:
         told = [f"{words} {run.metrics[key]:.3f}" for key, words in TOLD.items() if key in run.metrics]
         say(f"trained {model} on {data}: {', '.join(told)}")
@@ -120,7 +121,7 @@ def train(
             say(f"certified: {certified_in_words(run)}")
         if run.prepared is not None:
             found = run.metrics
-            reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum: it will forget only in part"
+            reached = "at a minimum" if run.prepared.at_minimum else "not at a minimum"
             gradients = f"{found['gradient_norm_before_polish']:.3g} → {found['gradient_norm']:.3g}"
             same = run.prepared.agreement
             say(
@@ -133,7 +134,9 @@ def train(
                 + f"weight decay {run.recipe.weight_decay}; {reached}"
             )
             if same is not None:
-                say(f"agreement: {same:.3f}; {in_words(same)}")
+                say(f"agreement: {same:.3f}" + (f"; {in_words(same)}" if agrees(same) else ""))
+            for text in short:
+                say(f"warning: {text}")
         elif "training_ended" in run.metrics:
             ended = "" if run.metrics["training_ended"] else "; it was cut off while it still became better"
             say(f"epochs: {run.recipe.epochs}, the best of {run.metrics['epochs_looked_at']:.0f} on validation{ended}")

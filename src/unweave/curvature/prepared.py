@@ -23,7 +23,7 @@ from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 __all__ = ["Pending", "Prepared", "stationarity"]
 
 FACTS = (
-    *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement"),
+    *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement", "luck"),
     *("edges", "nodes", "mass", "came", "joined", "age", "seconds", "passes", "whole"),
 )
 
@@ -63,6 +63,7 @@ class Prepared:
         agreement: Of where following a typical deletion leads with what another seed is trained to without the data
             (:mod:`unweave.training.agreement`): 1 where both are the same function, 0 where they differ by as much as
             the deletion changes; ``None`` where nobody looked.
+        luck: By how much these two differ, in nats; ``None`` likewise. A request that changes less is not told from it.
         edges: Stored edges of the graph when the curvature was computed; 0 where that is not known.
         nodes: Training nodes then.
         mass: What their mean loss divided by then.
@@ -86,6 +87,7 @@ class Prepared:
     left: float = 0.0
     rest: float = 0.0
     agreement: float | None = None
+    luck: float | None = None
     edges: int = 0
     nodes: int = 0
     mass: float = 0.0
@@ -119,7 +121,7 @@ class Prepared:
     def _agrees(self) -> bool:
         return self.agreement is not None and self.agreement >= TUNING.polish.agreement
 
-    def examined(self, agreement: float | None, whole: float) -> "Prepared":
+    def examined(self, agreement: float | None, whole: float, luck: float | None = None) -> "Prepared":
         """The same state once it is known how another training ends.
 
         Where both agree, and at no saddle, requests restart the minimisation, which is how that was found. A model
@@ -128,8 +130,9 @@ class Prepared:
         Args:
             agreement: With another seed; ``None`` where nobody looked.
             whole: Sweeps that the training took.
+            luck: By how much the two differ, in nats.
         """
-        found = replace(self, agreement=agreement, whole=whole)
+        found = replace(self, agreement=agreement, whole=whole, luck=luck)
         return replace(found, damping=0.0, raised=1.0, left=0.0) if found._agrees and not found._saddle else found
 
     @property

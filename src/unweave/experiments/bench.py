@@ -33,7 +33,7 @@ from unweave.objective.scores import closed, gap, log_probabilities, micro_f1
 from unweave.receipt.record import environment
 from unweave.request import Request
 from unweave.run.run import Run
-from unweave.run.train import train
+from unweave.run.train import train_run
 from unweave.training.adam import Progress
 from unweave.unlearning import Unlearned, unlearn
 
@@ -186,7 +186,7 @@ def bench(
     where = find_device(device)
     graph, request = stage(forget, data_maker(data, root)(seed).to(where), seed=seed)
     module = model_for(model_maker(model, forgettable), graph)
-    run = train(module, graph, seed=seed, epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
+    run = train_run(module, graph, seed=seed, epochs=epochs, lr=lr, weight_decay=weight_decay, forgettable=forgettable)
     meter = Meter(where)
     work = _work(run)
     machine = measure_machine(where)

@@ -45,7 +45,7 @@ from unweave.receipt.receipt import Receipt
 from unweave.request import Request
 from unweave.run.calibrate import DELETIONS
 from unweave.run.run import Run
-from unweave.run.train import train
+from unweave.run.train import train_run
 from unweave.training.fit import ORDINARY_DECAY
 from unweave.training.recipe import Recipe, Training
 from unweave.unlearning import Unlearned, unlearn
@@ -235,7 +235,7 @@ class Setting:
             return ORDINARY_DECAY
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "weight_decay"}
-        chosen = train(model_for(self.make_model, data), data, examine=False, **options).recipe.weight_decay
+        chosen = train_run(model_for(self.make_model, data), data, examine=False, **options).recipe.weight_decay
         assert isinstance(chosen, float)
         return chosen
 
@@ -243,7 +243,7 @@ class Setting:
         """The epochs after which a model is best on validation, on the first split, and whether that was the end."""
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "epochs"}
-        run = train(model_for(self.make_model, data), data, examine=False, **options)
+        run = train_run(model_for(self.make_model, data), data, examine=False, **options)
         assert run.recipe is not None
         return run.recipe.epochs, bool(run.metrics.get("training_ended", True))
 
@@ -255,7 +255,9 @@ class Setting:
         epochs = self.recipe.epochs
         longer = replace(self.recipe, epochs=epochs + max(10, epochs // 2))
         now, then = (
-            train(model_for(self.make_model, data), data, examine=False, **asdict(recipe)).metrics.get("val_f1", 0.0)
+            train_run(model_for(self.make_model, data), data, examine=False, **asdict(recipe)).metrics.get(
+                "val_f1", 0.0
+            )
             for recipe in (self.recipe, longer)
         )
         error: float = (now * (1 - now) / max(int(data.val_mask.sum()), 1)) ** 0.5
@@ -271,7 +273,7 @@ class Setting:
         shares = [how.share for how in named if isinstance(how, Replay) and how.share < 1]
         climbs, walks = (any(isinstance(how, kind) for how in named) for kind in (Auto, (Auto, Retrace)))
         states = [*shares, *(TUNING.ladder.shares if walks else ())]
-        run = train(model_for(self.make_model, data), data, checkpoints=states, examine=False, **asdict(recipe))
+        run = train_run(model_for(self.make_model, data), data, checkpoints=states, examine=False, **asdict(recipe))
         if climbs and self.deletions:
             return run.calibrate(self.deletions)
         return run.prepare() if walks and run.prepared is None else run

@@ -10,6 +10,7 @@ from unweave.inspection.quantity import AnyQuantity
 from unweave.objective.decay import AnyDecay
 from unweave.objective.losses import AnyLoss, cross_entropy
 from unweave.objective.objective import Forward, call
+from unweave.training.adam import Progress
 
 __all__ = ["inspect"]
 
@@ -25,6 +26,7 @@ def inspect(
     prepared: Prepared | None = None,
     hops: int | None = None,
     memory_mib: float | None = None,
+    progress: Progress | None = None,
 ) -> Inspection:
     """Predict what a quantity would be without each node, label, edge and feature of the graph. Nothing is removed.
 
@@ -44,6 +46,9 @@ def inspect(
         hops: Message-passing steps of the model, where its layers do not tell.
         memory_mib: MiB that the removals that are worked on side by side may take; by default 512, and on a GPU a
             quarter of what is free there.
+        progress: Called with (items scored, items) while those of a kind are, which is when they are first asked for.
+            A module of one's own is called on a copy of what each removal changes, three times and once more for
+            each of up to 32 directions: many layers on a small graph copy all of it for every node and edge.
 
     Raises:
         UnweaveError: Model, graph or quantity cannot be used; nothing was done then.
@@ -58,5 +63,6 @@ def inspect(
         prepared=prepared,
         hops=hops,
         memory_mib=memory_mib,
+        progress=progress,
     )
     return Inspection(found.subject, found.value, found.warnings, found.weight_decay)

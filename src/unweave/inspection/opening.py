@@ -21,6 +21,7 @@ from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.objective.parameters import duplicate, flatten
 from unweave.tasks.task import Task
+from unweave.training.adam import Progress
 
 __all__ = ["open_scores"]
 
@@ -45,6 +46,7 @@ def open_scores(
     prepared: Prepared | None = None,
     hops: int | None = None,
     memory_mib: float | None = None,
+    progress: Progress | None = None,
 ) -> Scores:
     """Scores that are computed when they are asked for; the arguments are those of :func:`unweave.inspect`."""
     if not isinstance(model, nn.Module):
@@ -87,7 +89,7 @@ def open_scores(
         direction = find_direction(objective, theta, slope, prepared)
     width = seen[0][0].numel()
     memory = _usual(theta.device) if memory_mib is None else float(memory_mib)
-    subject = Subject(objective, theta, quantity, direction, prepared, reach, memory, width)
+    subject = Subject(objective, theta, quantity, direction, prepared, reach, memory, width, progress)
     return Scores(subject, float(value.detach()), _doubts(subject), decay)
 
 

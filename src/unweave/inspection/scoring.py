@@ -29,6 +29,7 @@ from unweave.inspection.closer import Closer, Far, joined_far
 from unweave.inspection.counted import Counted
 from unweave.inspection.removals import Removals
 from unweave.objective.losses import Loss
+from unweave.training.adam import Progress
 
 __all__ = ["Engine", "Scorer"]
 
@@ -93,6 +94,7 @@ class Scorer:
         most: Numbers that the outputs of removals side by side may take.
         most_far: Nodes that are looked at closely side by side.
         meter: Where passes are counted: rows that were evaluated, as a share of the graph.
+        progress: Called with (removals scored, removals).
     """
 
     def __init__(
@@ -111,11 +113,13 @@ class Scorer:
         most: float,
         most_far: int,
         meter: Meter,
+        progress: Progress | None = None,
     ) -> None:
         self._train, self._answers, self._counted, self._outputs = data.train_mask, answers, counted, outputs
         self._engine, self._make_closer = engine, closer
         self._along, self._slope, self._mass = along, slope, mass
         self._most, self._most_far, self._meter = most, most_far, meter
+        self._progress = progress
         self._size = int(data.num_nodes)
         nodes = self._train.nonzero().flatten()
         self._masses = torch.zeros(self._size, dtype=torch.float64, device=nodes.device)
@@ -137,7 +141,11 @@ class Scorer:
                 waiting.append(self._weighed(gone, which, nodes, outputs.double(), along[:, 0].double(), found))
                 if sum(far.nodes.numel() for far in waiting) >= self._most_far:
                     self._look(found, removals, waiting)
+                if self._progress is not None and which.numel():
+                    self._progress(int(which.max()), removals.count)
             self._look(found, removals, waiting)
+        if self._progress is not None:
+            self._progress(removals.count, removals.count)
         return found
 
     def _unlabelled(self, removals: Removals) -> Tensor:

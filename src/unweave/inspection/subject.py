@@ -33,11 +33,17 @@ from unweave.objective.checks import rounding
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import duplicate, load_flat, trained
 from unweave.request import Request
+from unweave.training.adam import Progress
 
 __all__ = ["Subject"]
 
 TRIED = 3
 """Removals of each kind that copies of neighbourhoods are checked by, on the whole graph."""
+
+
+COPIED = 32.0
+"""MiB of copies that are worked on side by side on a CPU: as quick as more of them by themselves, and where memory is
+shared with other processes quicker, as they stay in the caches. It also sets how often progress is told."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,7 @@ class Subject:
         reach: How far the model passes messages.
         memory_mib: MiB that a chunk of removals may take.
         width: Outputs of a node.
+        progress: Called with (removals scored, removals) for each kind of items.
     """
 
     objective: Objective
@@ -63,6 +70,7 @@ class Subject:
     reach: Reach
     memory_mib: float
     width: int
+    progress: Progress | None = None
 
     @cached_property
     def h(self) -> float:
@@ -162,9 +170,10 @@ class Subject:
             along=float((decay * theta) @ s),
             slope=float(self.prepared.gradient.double() @ s),
             mass=objective.mass,
-            most=self._most,
-            most_far=max(1, int(self._most / (4 * self.width * max(samples, 1)))),
+            most=self._at_a_time,
+            most_far=max(1, int(self._at_a_time / (4 * self.width * max(samples, 1)))),
             meter=objective.meter,
+            progress=self.progress,
         )
 
     def _closer(self, answers: Answers) -> Closer:
@@ -175,6 +184,12 @@ class Subject:
     def _most(self) -> float:
         """Numbers that may be held."""
         return self.memory_mib * MIB / 8
+
+    @property
+    def _at_a_time(self) -> float:
+        """Numbers that removals side by side may take."""
+        copied = not self.followed and self.theta.device.type == "cpu"
+        return min(self._most, COPIED * MIB / 8) if copied else self._most
 
     @property
     def leverage_mib(self) -> float:
@@ -207,7 +222,7 @@ class Subject:
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
-        return torch.cat([engine.at(removals, keys, self._most).double() for engine in self._engines()], dim=1)
+        return torch.cat([engine.at(removals, keys, self._at_a_time).double() for engine in self._engines()], dim=1)
 
     def _pushed(self, nodes: Tensor) -> Tensor:
         """J x of some nodes on the graph as it is."""

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from unweave._core.digest import graph_digest
 from unweave.curvature.preparation import check_calls
-from unweave.errors import DataError, MethodError, ModelError, RunError
+from unweave.errors import DataError, MethodError, ModelError, RunError, UnweaveWarning
 from unweave.integrations.again import as_before
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay, decay_vector
@@ -176,7 +176,7 @@ class Watch:
             _give_back(run.model, self._model)
         self._ended = True
         for text in told:
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, UnweaveWarning, stacklevel=3)
         return run
 
     def _asked(self, weight_decay: AnyDecay | None) -> AnyDecay:

@@ -168,7 +168,8 @@ class GIF(InfluenceStep):
             outcome = super().forget(problem)
             return replace(outcome, details=outcome.details | {"prepared": "of no use for this request"})
         if ready.agreement is not None:
-            outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement})
+            luck = {} if ready.luck is None else {"luck": ready.luck}
+            outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement} | luck)
         if damping is not None:
             theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point)
             outcome = replace(

@@ -9,47 +9,46 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from unweave.graph.alteration import Alteration
 from unweave.graph.removal import Removal
 from unweave.methods.base import Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.rows import tables_left
 from unweave.models.shards import Shards
 from unweave.objective.parameters import tensors_on, trained
-from unweave.objective.running_stats import carry, running
+from unweave.objective.running_stats import foreign, running
 from unweave.receipt.traces import Trace, trace
 
 __all__ = ["memories"]
 
 
 def memories(model: nn.Module, before: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
-    """Carry running statistics over to the remaining graph, and name all that may still remember.
+    """Name all that may still remember.
 
     Args:
-        model: The model with its new parameters; its statistics are changed in place.
+        model: The model with its new parameters and its statistics.
         before: The model before.
         problem: What was asked.
         outcome: What the method gave.
     """
     return [
-        *_statistics(model, before, problem, outcome),
+        *_statistics(model, outcome),
         *_frozen(model),
         *_rows(model, problem.removal, outcome, dict(tensors_on(before))),
     ]
 
 
-def _statistics(model: nn.Module, before: nn.Module, problem: Problem, outcome: Outcome) -> list[Trace]:
-    """Carry running statistics over to the remaining graph; those of the old one remember what was removed."""
-    names = ", ".join(running(model))
+def _statistics(model: nn.Module, outcome: Outcome) -> list[Trace]:
+    """What became of running statistics; those of the old graph remember what was removed."""
+    norms = running(model)
+    names = ", ".join(norms)
     if not names:
         return []
     if outcome.buffers is None and outcome.refresh:
-        removal = problem.removal
-        old = removal.old if isinstance(removal, Alteration) else problem.original.data  # blank nodes would count
-        carry(model, before, old, removal.data, problem.original.forward)
-        problem.original.meter.passes += 2
         why = "moved by what a pass on the remaining graph gives beside one on the old graph; all nodes share them"
-        return [trace("running statistics", names, "rewritten", why)]
+        moved, kept = (", ".join(name for name in norms if foreign(norms[name]) is own) for own in (False, True))
+        other = "they still come from the old graph: this layer keeps them in a way of its own"
+        found = [trace("running statistics", moved, "rewritten", why)] if moved else []
+        return [*found, trace("running statistics", kept, "kept", other)] if kept else found
     if outcome.buffers is not None and outcome.anew:
         return [trace("running statistics", names, "rewritten", "training began anew")]
     why = "still come from" if outcome.buffers is None else "went on from those of"

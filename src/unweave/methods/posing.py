@@ -11,6 +11,7 @@ from unweave._core.memory import check_memory
 from unweave.changes import Change
 from unweave.curvature.prepared import Prepared
 from unweave.errors import MethodError, ModelError, RequestError
+from unweave.graph.alteration import Alteration
 from unweave.graph.region import Region, influenced_region
 from unweave.graph.removal import Removal, take
 from unweave.graph.view import GraphView, look_at
@@ -36,6 +37,7 @@ from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import duplicate, flatten, places_in
 from unweave.objective.parts.bounded import blocks_on, bounded_objective
+from unweave.objective.running_stats import carry, running
 from unweave.request import Request
 from unweave.tasks.task import Task
 
@@ -103,7 +105,25 @@ def pose(
         problem = _problem(model, own, before, removal, decay, loss, forward, meter, seed)
         check_deterministic(first, problem.at_original.outputs.detach()[: first.size(0)])
         region, notes = _check_region(problem, region, given=hops is not None)
+        _carry_statistics(problem)
     return problem, region, notes
+
+
+def _carry_statistics(problem: Problem) -> None:
+    """Have what remains evaluated with the running statistics that go with it, as every retraining would.
+
+    Steps are then solved for the model that is returned. With the old statistics they are solved for another one, and
+    what the statistics move afterwards nobody makes up for.
+    """
+    original, removal = problem.original, problem.removal
+    if not running(original.model):
+        return
+    own = duplicate(original.model)
+    old = removal.old if isinstance(removal, Alteration) else original.data  # blank nodes would count
+    carry(own, original.model, old, removal.data, original.forward)
+    problem.meter.passes += 2
+    problem.remaining = problem.remaining.of(own)
+    problem.__dict__.pop("at_remaining", None)
 
 
 def _problem(

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from unweave.errors import MethodError
+from unweave.errors import MethodError, UnweaveWarning
 from unweave.methods.base import Method
 from unweave.training.recipe import Recipe
 
@@ -122,4 +122,5 @@ def _load_entry_points() -> None:
         try:
             register(entry.load())
         except Exception as error:  # somebody else's package must not take every other method down
-            warnings.warn(f"the method {entry.name!r} of {entry.value} cannot be loaded: {error}", stacklevel=2)
+            text = f"the method {entry.name!r} of {entry.value} cannot be loaded: {error}"
+            warnings.warn(text, UnweaveWarning, stacklevel=2)

@@ -4,6 +4,7 @@ All models are evaluated on the remaining graph. 1 means indistinguishable from 
 doing nothing, below 0 worse.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -27,6 +28,7 @@ __all__ = [
     "score",
     "score_outputs",
     "task_scores",
+    "validation",
 ]
 
 
@@ -110,3 +112,12 @@ def task_scores(model: nn.Module, graph: Data | GraphView) -> dict[str, float]:
         return {}
     data = graph.data if isinstance(graph, GraphView) else graph
     return dict(data.scores(model.eval()))
+
+
+def validation(data: Data, loss: Loss) -> Tensor:
+    """Validation nodes, those of a classifier with a label that is known."""
+    mask = data.get("val_mask")
+    if mask is None:
+        return torch.empty(0, dtype=torch.long, device=data.x.device)
+    known: Tensor = mask & (data.y >= 0) if loss.classes else mask
+    return known.nonzero().flatten()

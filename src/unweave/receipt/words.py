@@ -126,9 +126,29 @@ def _at_minimum(record: Record) -> str:
     leads = "which is where retraining leads if it has no other; nobody looked for one, and how near was not measured"
     if same is not None and same >= TUNING.polish.agreement:
         leads = "which is where every training leads, as far as another seed shows; how near to that was not measured"
+        luck, moved = record.details.get("luck"), record.objective.get("function_change")
+        if luck is not None and moved is not None and luck > (1 - TUNING.polish.agreement) * moved:
+            leads = (
+                f"which is where every training leads to within {luck:.1g} nats, as far as another seed shows; it "
+                f"moved by {moved:.1g}, so how near it is to a retrained one cannot be told from the luck of a seed"
+            )
     elif same is not None:
         leads = f"but {_apart(same)}: retraining may differ"
     return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"
+
+
+def _doubtful(record: Record) -> str:
+    if _by_luck(record):
+        return (
+            f"at a minimum again, but {_apart(record.details['agreement'])}, as far from each other as a deletion "
+            "moves it; do not rely on it"
+        )
+    return "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
+
+
+def _by_luck(record: Record) -> bool:
+    """Whether seeds were found to differ by as much as a deletion changes, so that a minimum tells nothing."""
+    return _by_itself(record) and record.details.get("agreement", 1.0) <= 0
 
 
 def _apart(agreement: float) -> str:
@@ -179,6 +199,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("bounded", _is_bounded),
     ("worse", _is_worse),
     ("trained on", lambda r: _name(r) == "finetune"),
+    ("doubtful", _by_luck),
     ("at a minimum", _by_itself),
     ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
     ("doubtful", lambda r: bool(r.details.get("restless")) or (r.residual_influence or 0.0) > 1),
@@ -197,9 +218,7 @@ MODEL: dict[str, Callable[[Record], str]] = {
     "trained on": lambda r: "trained on for a while without it; how near to a retrained one that is was not measured",
     "told": lambda r: str(r.nearness),
     "unverified": lambda r: "moved by one step that nobody has checked; verify the run before you rely on it",
-    "doubtful": lambda r: (
-        "moved, but its own figures show no sign that it came nearer to one without it; do not rely on it"
-    ),
+    "doubtful": _doubtful,
     "unchanged": lambda r: "practically unchanged; do not rely on it",
     "worse": lambda r: "worse than doing nothing, by the receipt's own figures; do not use it",
 }

@@ -219,7 +219,12 @@ class Run(Parts):
         return screen_state(self._state, request, seed=seed, draws=draws, rate=rate)
 
     def inspect(
-        self, of: AnyQuantity = "validation", *, hops: int | None = None, memory_mib: float | None = None
+        self,
+        of: AnyQuantity = "validation",
+        *,
+        hops: int | None = None,
+        memory_mib: float | None = None,
+        progress: Progress | None = None,
     ) -> Inspection:
         """What a quantity would be without each node, label, edge and feature (:func:`unweave.inspect`).
 
@@ -230,6 +235,7 @@ class Run(Parts):
                 number.
             hops: Message-passing steps of the model, where its layers do not tell.
             memory_mib: MiB that the removals that are worked on side by side may take.
+            progress: Called with (items scored, items) while those of a kind are scored.
         """
         state = self._state if not self._state.pending else verify(self._state)
         return inspect(
@@ -242,6 +248,7 @@ class Run(Parts):
             prepared=state.prepared and state.prepared.to(state.data.x.device),
             hops=hops,
             memory_mib=memory_mib,
+            progress=progress,
         )
 
     def prepare(self, *, memory_mib: float | None = None) -> "Run":

@@ -1,19 +1,28 @@
 """Train a model from scratch, and keep it with its graph and recipe."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave.objective.losses import AnyLoss, cross_entropy
+from unweave._core import ranks
+from unweave.errors import UnweaveWarning
+from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
+from unweave.objective.scores import validation
 from unweave.run.run import Run
 from unweave.training.adam import Progress
+from unweave.training.agreement import shortcomings
 from unweave.training.fit import train_model
 from unweave.training.resuming import Resume
 
-__all__ = ["train"]
+BEFORE = "_before_polish"
+"""How scores from before the polish are named among the others."""
+
+__all__ = ["short_of", "train", "train_run"]
 
 
 def train(
@@ -69,8 +78,12 @@ def train(
 
     Returns:
         A run: the model, the graph, the recipe and its scores, ready to be saved or to forget.
+
+    Warns:
+        UnweaveWarning: The model was to be forgettable, and no minimum was reached, another seed would end at another
+            function, or validation F1 fell on the way; each with what to do.
     """
-    done = train_model(
+    run = train_run(
         model,
         data,
         seed=seed,
@@ -84,11 +97,29 @@ def train(
         forward=forward,
         examine=examine,
         memory_mib=memory_mib,
-        resume=None if resume is None else Path(resume),
+        resume=resume,
         progress=progress,
     )
-    if resume is not None:
-        Resume(Path(resume)).done()
+    for text in short_of(run) if ranks.is_first() else ():
+        warnings.warn(text, UnweaveWarning, stacklevel=2)
+    return run
+
+
+def train_run(
+    model: nn.Module,
+    data: Data,
+    *,
+    loss: AnyLoss = cross_entropy,
+    forward: Forward = call,
+    examine: bool = True,
+    resume: str | Path | None = None,
+    **how: Any,
+) -> Run:
+    """The same for who tells what it is :func:`short_of` in a way of its own, or compares many."""
+    kept = None if resume is None else Path(resume)
+    done = train_model(model, data, loss=loss, forward=forward, examine=examine, resume=kept, **how)
+    if kept is not None:
+        Resume(kept).done()
     return Run(
         done.model,
         data,
@@ -99,3 +130,11 @@ def train(
         checkpoints=done.checkpoints,
         prepared=done.prepared,
     )
+
+
+def short_of(run: Run) -> tuple[str, ...]:
+    """What training to be able to forget came short of, as its state and scores tell; nothing of any other training."""
+    if run.prepared is None:
+        return ()
+    before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
+    return shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())

@@ -11,6 +11,7 @@ from time import perf_counter
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 from torch_geometric.data import Data
 
 from unweave._core import ranks
@@ -21,6 +22,9 @@ from unweave.objective.parameters import trained
 from unweave.training.checkpoints import Checkpoint
 
 __all__ = ["Adam", "Progress", "fit", "reinitialise", "seeded"]
+
+SETTLED = 15
+"""Steps that torch takes itself where a spectral norm is made."""
 
 Progress = Callable[[int, int], None]
 
@@ -57,14 +61,33 @@ def reinitialise(model: nn.Module) -> None:
         ModelError: A parameter was not drawn anew; the model is as it was then.
     """
     kept = {parameter: parameter.detach().clone() for parameter in model.parameters()}
+    modes = {module: module.training for module in model.modules()}
+    model.eval()  # a spectral norm looks at its weight while that is spoiled, and in training would keep what it saw
     spoil(model)
-    _reset(model)
+    try:
+        _reset(model)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
     try:
         refuse_spoilt(model, "add reset_parameters() to the module that holds it, or pass trainer= to method='retrain'")
     except ModelError:
         _restore(kept)
         raise
     _restore({parameter: value for parameter, value in kept.items() if not parameter.requires_grad})
+    _settle(model)
+
+
+def _settle(model: nn.Module) -> None:
+    """Have parametrizations that keep something of their weight, as a spectral norm does, follow the one drawn anew."""
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, ParametrizationList) and any(True for _ in module.buffers()):
+                mode = module.training
+                module.train()
+                for _ in range(SETTLED):
+                    module()
+                module.train(mode)
 
 
 def _restore(kept: dict[nn.Parameter, Tensor]) -> None:

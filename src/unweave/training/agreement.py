@@ -9,7 +9,7 @@ less. On three large cells of ``benchmarks/wide.py`` they differed by 0.1, 0.4 a
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,14 +21,24 @@ from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.solvers import minimise
 from unweave.objective.objective import Objective
-from unweave.objective.parameters import flatten, load_flat
+from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import carry
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
 from unweave.training.minimum import polish_objective, without_some
 from unweave.training.resuming import Resume, key_of
 
-__all__ = ["FIRST_PHASE", "FIRST_RATE", "Agreement", "agreement_of", "another", "descend", "in_words"]
+__all__ = [
+    "FIRST_PHASE",
+    "FIRST_RATE",
+    "Agreement",
+    "agreement_of",
+    "agrees",
+    "another",
+    "descend",
+    "in_words",
+    "shortcomings",
+]
 
 ROWS = 2**16
 """Nodes whose probabilities are compared at a time."""
@@ -60,11 +70,56 @@ class Agreement:
         return 1 - self.seeds / max(self.deletion, 1e-30)
 
 
+def agrees(value: float) -> bool:
+    """Whether the minimum is to be called one."""
+    return value >= TUNING.polish.agreement
+
+
 def in_words(value: float) -> str:
     """What an agreement means."""
-    if value >= TUNING.polish.agreement:
+    if agrees(value):
         return "another training would give the same model"
     return "another training would not give the same model: widen it, or give it more weight decay"
+
+
+def shortcomings(
+    prepared: Prepared, before: Mapping[str, float], after: Mapping[str, float], validated: int
+) -> tuple[str, ...]:
+    """What the user of a model that was brought to a minimum should know, and what to do about it.
+
+    Args:
+        prepared: What is known of the place it was brought to.
+        before: Scores before the polish; those that there are.
+        after: The same after it.
+        validated: Nodes that the F1 of validation is of.
+    """
+    told, same = [], prepared.agreement
+    if not prepared.at_minimum:
+        told.append(
+            f"no minimum was reached ({prepared.stationarity:.2g} of the objective is left to gain), so it forgets "
+            "only in part: give it more weight decay, or smooth activations and no norm behind a linear layer"
+        )
+    if same is not None and not agrees(same):
+        told.append(
+            f"{in_words(same)}. As it is, with an agreement of {same:.2f} of 1, no request can be expected to bring it "
+            "nearer to a retrained model than that"
+        )
+    was, now = (scores.get("val_f1") for scores in (before, after))
+    if was is not None and now is not None and was - now > _chance(validated):
+        fits_less = after.get("train_f1", 1.0) < before.get("train_f1", 0.0) - TUNING.polish.lost
+        told.append(
+            f"validation F1 fell from {was:.3f} to {now:.3f} on the way to the minimum"
+            + (", and training F1 too: give it less weight decay" if fits_less else ": give it more weight decay")
+        )
+    return tuple(told)
+
+
+def _chance(nodes: int) -> float:
+    """F1 that may be lost on so many nodes without a word.
+
+    Where n of them were lost and none was gained, the loss is √n standard errors: up to four are no more than two.
+    """
+    return max(TUNING.polish.lost, (2 * TUNING.polish.evidence) ** 2 / max(nodes, 1) + 1e-9)
 
 
 def descend(
@@ -127,6 +182,7 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
     theta, remaining = flatten(objective.model), other.of(copy.deepcopy(objective.model))
     with torch.no_grad():
         before = _seen(remaining, theta)
+    carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
     value, gradient = remaining.evaluate(theta)
     new, _ = minimise(
         remaining.evaluate,
@@ -139,8 +195,6 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
         pays=TUNING.step.pays,
         settled=TUNING.step.settled,
     )
-    load_flat(remaining.model, new)
-    carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
     classes = objective.loss.classes
     with torch.no_grad():
         target, after = _seen(other, flatten(other.model)), _seen(remaining, new)

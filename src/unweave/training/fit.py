@@ -23,7 +23,7 @@ from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
-from unweave.objective.scores import score_outputs, task_scores
+from unweave.objective.scores import score_outputs, task_scores, validation
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, agreement_of, another, descend
 from unweave.training.checkpoints import Checkpoint
@@ -145,7 +145,7 @@ def train_model(
         recipe = Recipe(seed, first, lr, 0.0 if weight_decay is None else weight_decay, True)
         return _fit_to_one_minimum(job, recipe) if weight_decay is None else _fit_to_minimum(job, recipe)
     recipe = Recipe(seed, first, lr, ORDINARY_DECAY if weight_decay is None else weight_decay)
-    until_enough = epochs is None and _validation(data, loss).numel() > 0
+    until_enough = epochs is None and validation(data, loss).numel() > 0
     return _fit_until_enough(job, recipe) if until_enough else _fit(job, recipe)
 
 
@@ -230,7 +230,8 @@ def _examined(job: _Job, recipe: Recipe, reached: _Reached) -> Trained:
         prepared = prepare_objective(objective, flatten(model))
     same = None if other is None else agreement_of(objective, prepared, other)
     whole = reached.descended + report["passes"]
-    prepared = prepared.examined(None if same is None else same.value, whole)
+    luck = None if same is None else same.seeds
+    prepared = prepared.examined(None if same is None else same.value, whole, luck)
     if told is not None:
         told(total := 2 * (recipe.epochs + TUNING.polish.usual), total)
     metrics = job.scores(objective)
@@ -272,7 +273,7 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     is taken with which seeds differ least.
     """
     chosen = _chosen_decays(job, recipe)
-    judged = job.loss.classes and bool(_validation(job.data, job.loss).numel())  # else nothing says when to stop
+    judged = job.loss.classes and bool(validation(job.data, job.loss).numel())  # else nothing says when to stop
     further = sorted(decay for decay in TUNING.polish.decays if judged and decay > max(chosen))
     done, best, right = None, -math.inf, None
     for decay in (*chosen, *further):
@@ -299,7 +300,7 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
 
 def _right(job: _Job, objective: Objective) -> Tensor:
     """Which validation nodes the model has right."""
-    nodes = _validation(job.data, job.loss)
+    nodes = validation(job.data, job.loss)
     if not job.loss.classes or not nodes.numel():
         return torch.ones(1, dtype=torch.bool)
     right: Tensor = objective.predict(job.model)[nodes].argmax(dim=1) == job.data.y[nodes]
@@ -309,15 +310,6 @@ def _right(job: _Job, objective: Objective) -> Tensor:
 def _how(recipe: Recipe) -> dict[str, Any]:
     """What the first phase needs of a recipe, beside the weight decay."""
     return {"seed": recipe.seed, "epochs": recipe.epochs, "lr": recipe.lr}
-
-
-def _validation(data: Data, loss: Loss) -> Tensor:
-    """Validation nodes, those of a classifier with a label that is known."""
-    mask = data.get("val_mask")
-    if mask is None:
-        return torch.empty(0, dtype=torch.long, device=data.x.device)
-    known: Tensor = mask & (data.y >= 0) if loss.classes else mask
-    return known.nonzero().flatten()
 
 
 def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
@@ -333,7 +325,7 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
     Decays are tried from the largest on, until one leaves a model that knows something and the two after it are no
     better than the best.
     """
-    nodes, decays = _validation(job.data, job.loss), _decays(job.model, job.data)
+    nodes, decays = validation(job.data, job.loss), _decays(job.model, job.data)
     if not job.loss.classes or not nodes.numel():
         return [decays[0]]
     right: dict[float, Tensor] = {}

@@ -13,7 +13,6 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
-from unweave._core.tuning import TUNING
 from unweave.curvature.preparation import checked_objective, prepare_objective
 from unweave.curvature.prepared import Prepared
 from unweave.errors import ModelError
@@ -21,9 +20,9 @@ from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
-from unweave.objective.scores import score_outputs
+from unweave.objective.scores import score_outputs, validation
 from unweave.training.adam import Progress
-from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, agreement_of, another
+from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, agreement_of, another, shortcomings
 from unweave.training.minimum import polish_objective, refuse_no_decay
 
 __all__ = ["Polished", "polish"]
@@ -86,11 +85,13 @@ def polish(
     other = _another(objective) if examine else None
     prepared = prepare_objective(objective, flatten(own))
     same = None if other is None else agreement_of(objective, prepared, other)
-    prepared = prepared.examined(None if same is None else same.value, report["passes"])
+    luck = None if same is None else same.seeds
+    prepared = prepared.examined(None if same is None else same.value, report["passes"], luck)
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
-    scores |= {f"{key}_before": value for key, value in before.items()}
     report |= {"stationarity": prepared.stationarity} | scores
-    return Polished(own, prepared, report, decay, _warn(prepared, scores))
+    report |= {f"{key}_before": value for key, value in before.items()}
+    told = shortcomings(prepared, before, scores, validation(data, loss).numel())
+    return Polished(own, prepared, report, decay, told)
 
 
 def _another(objective: Objective) -> Objective | None:
@@ -99,18 +100,3 @@ def _another(objective: Objective) -> Objective | None:
         return another(objective, seed=1, epochs=FIRST_PHASE, lr=FIRST_RATE)
     except ModelError:  # a parameter that nobody can draw anew, or a decay for every entry
         return None
-
-
-def _warn(prepared: Prepared, scores: dict[str, float]) -> tuple[str, ...]:
-    warnings = []
-    if not prepared.at_minimum:
-        warnings.append(f"no minimum was reached ({prepared.stationarity:.2g} of the objective is left to gain)")
-    if prepared.agreement is not None and prepared.agreement < TUNING.polish.agreement:
-        warnings.append(
-            f"another training would not give the same model (agreement {prepared.agreement:.2f} of 1): widen the "
-            "model, or polish with more weight decay"
-        )
-    before, after = scores.get("val_f1_before"), scores.get("val_f1")
-    if before is not None and after is not None and after < before - TUNING.polish.lost:
-        warnings.append(f"validation F1 fell from {before:.3f} to {after:.3f}; polish with more weight decay")
-    return tuple(warnings)

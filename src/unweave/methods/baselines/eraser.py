@@ -152,7 +152,7 @@ class Eraser(Method):
 
     def _sharded(self, problem: Problem) -> Shards:
         """The model, which must be one that this method set up, on this graph."""
-        old, data = problem.remaining.model, problem.removal.data
+        old, data = problem.original.model, problem.removal.data
         self._check_loss(problem.remaining.loss)
         if not isinstance(old, Shards):
             name = type(self).__name__

@@ -152,7 +152,7 @@ class Auto(Method):
             return None, str(error)
         if not bool(torch.isfinite(outcome.theta).all()):
             return None, "its parameters are not finite"
-        if outcome.point is None and not running(problem.original.model):
+        if outcome.point is None and (outcome.buffers is None or not running(problem.original.model)):
             outcome = replace(outcome, point=problem.remaining.at(outcome.theta))  # the receipt needs it as well
         return outcome, ""
 
