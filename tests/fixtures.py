@@ -91,10 +91,10 @@ def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Train as briefly as serves who only shows it: ordinary models, and forgettable ones to a minimum all the same."""
+    """Train as briefly as serves who only shows it, and inspect; forgettable ones come to a minimum all the same."""
     for module in ("fit", "polish"):
         monkeypatch.setattr(f"unweave.training.{module}.FIRST_PHASE", 30)
-    with tuned(polish={"evaluations": 30}, ending={"most": 50}):
+    with tuned(polish={"evaluations": 30}, ending={"most": 50}, inspection={"samples": 8}):
         yield
 
 

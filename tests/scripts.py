@@ -83,6 +83,7 @@ def become(command: list[str], cwd: Path, to: Path, nodes: int | None) -> None:
     Setting.warm_up = lambda self: None  # type: ignore[method-assign]
     object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=50))
+    object.__setattr__(TUNING, "inspection", replace(TUNING.inspection, samples=8))
     sys.argv = command
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     with small_demo(nodes):
