@@ -49,6 +49,12 @@ FIRST = (
     "test_gif.py",
     "test_bench.py",
     "test_agreement.py",
+    "test_engines.py",
+    "test_rows.py",
+    "test_certified.py",
+    "test_contract.py",
+    "test_compare.py",
+    "test_products.py",
 )
 """Files that take longest; whoever begins with them does not wait for one of them at the end."""
 
