@@ -5,12 +5,15 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from multiprocessing.context import BaseContext, ForkServerContext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from typer import testing
+from typer.main import get_command
 
 from tests.scripts import PART, WARM_UP, small_demo
 from unweave._core.tuning import TUNING, tuned
@@ -21,6 +24,7 @@ torch.set_num_threads(1)
 fit.another = lambda objective, **_: objective  # see the fixture examined
 fit.agreement_of = lambda *_: None
 Setting.warm_up = lambda self: None  # type: ignore[method-assign] # see the fixture warmed_up
+testing._get_command = cache(get_command)  # type: ignore[attr-defined] # of one application, for all who call it
 object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usual=60))  # enough on small graphs
 object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=150))
 
@@ -45,6 +49,12 @@ FIRST = (
     "test_gif.py",
     "test_bench.py",
     "test_agreement.py",
+    "test_engines.py",
+    "test_rows.py",
+    "test_certified.py",
+    "test_contract.py",
+    "test_compare.py",
+    "test_products.py",
 )
 """Files that take longest; whoever begins with them does not wait for one of them at the end."""
 
@@ -63,13 +73,20 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A model that no test seeded is the same whichever tests ran before: here for the fixtures, below for the test."""
-    torch.manual_seed(0)
+    _seed()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """The same draws whether a shared fixture was made for this test or for an earlier one."""
-    torch.manual_seed(0)
+    _seed()
+
+
+def _seed() -> None:
+    """As ``torch.manual_seed``, which notes down who called it once for every kind of device that is not there."""
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture
@@ -80,10 +97,10 @@ def one_decay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Train as briefly as serves who only shows it: ordinary models, and forgettable ones to a minimum all the same."""
+    """Train as briefly as serves who only shows it, and inspect; forgettable ones come to a minimum all the same."""
     for module in ("fit", "polish"):
         monkeypatch.setattr(f"unweave.training.{module}.FIRST_PHASE", 30)
-    with tuned(polish={"evaluations": 30}, ending={"most": 50}):
+    with tuned(polish={"evaluations": 30}, ending={"most": 50}, inspection={"samples": 8}):
         yield
 
 

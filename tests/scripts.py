@@ -25,7 +25,10 @@ WARM_UP = Setting.warm_up
 
 
 PART = 700
-"""Nodes of the embedded graph that are enough for who only shows how something is done."""
+"""Nodes of the embedded graph that are enough for most."""
+
+SHOWN = 540
+"""And for who only shows how something is done; of fewer, too few are outside of training for an audit."""
 
 
 def part_of_demo(nodes: int) -> Data:
@@ -81,6 +84,7 @@ def become(command: list[str], cwd: Path, to: Path, nodes: int | None) -> None:
     Setting.warm_up = lambda self: None  # type: ignore[method-assign]
     object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=50))
+    object.__setattr__(TUNING, "inspection", replace(TUNING.inspection, samples=8))
     sys.argv = command
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     with small_demo(nodes):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import unweave as uw
-from tests.scripts import PART
+from tests.scripts import SHOWN
 from unweave.experiments.paper.experiment import behind, best_published
 from unweave.experiments.paper.results import Results
 from unweave.methods import registry
@@ -37,7 +37,7 @@ def blocks(language: str, page: Path) -> list[str]:
 def marked(language: str) -> list[object]:
     """The pages that have such blocks, and nodes of the embedded graph: a part, and, being slow, all of them."""
     found = [page for page in PAGES if blocks(language, page) and page.name not in ALONE]
-    part = [pytest.param(p, PART, id=p.stem) for p in found if p.name not in SLOW]
+    part = [pytest.param(p, SHOWN, id=p.stem) for p in found if p.name not in SLOW]
     return part + [pytest.param(p, None, id=f"{p.stem}-whole", marks=pytest.mark.slow) for p in found]
 
 

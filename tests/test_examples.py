@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripts import PART, Scripts
+from tests.scripts import SHOWN, Scripts
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.fixture(scope="module", params=[PART, pytest.param(None, id="whole", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[SHOWN, pytest.param(None, id="whole", marks=pytest.mark.slow)])
 def scripts(request: pytest.FixtureRequest, warm: ForkServerContext) -> Scripts:
     """Whoever runs them, on a part of the embedded graph, and, being slow, on all of it."""
     return Scripts(warm, request.param)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import unweave as uw
-from tests.scripts import PART, small_demo
+from tests.scripts import SHOWN, small_demo
 from unweave._core.tuning import tuned
 from unweave.cli.app import app
 from unweave.run import lock
@@ -160,7 +160,7 @@ def test_compare_writes_json_and_plot(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("brief")
-@pytest.mark.parametrize("nodes", [PART, pytest.param(None, id="whole", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("nodes", [SHOWN, pytest.param(None, id="whole", marks=pytest.mark.slow)])
 def test_demo_is_the_main_job(tmp_path: Path, nodes: int | None) -> None:
     with small_demo(nodes):
         done = unweave("demo", "--seeds", 1, cwd=tmp_path)

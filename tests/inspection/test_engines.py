@@ -68,7 +68,7 @@ def check(engine: Engine, model: nn.Module, other: nn.Module, data: Data, most: 
         chosen, number = torch.unique(which[some], return_inverse=True)
         alone = engine.at(removals.some(chosen), number * data.num_nodes + nodes[some], most)
         torch.testing.assert_close(alone, derivatives[some])
-        for number, request in enumerate(requests):
+        for number, request in list(enumerate(requests))[:: max(1, len(requests) // 8)]:
             left, mine = remove(data, request).data, which == number
             found, moved = (part.clone() for part in engine.whole)
             found[nodes[mine]], moved[nodes[mine]] = rows[mine], derivatives[mine]
@@ -175,7 +175,7 @@ class Layers(nn.Module):
 
 @pytest.mark.parametrize("layer", [GATConv, SAGEConv, TransformerConv, GCNConv])
 def test_scores_are_those_of_removals_that_share_nothing(layer: Any) -> None:
-    data = graph(24)
+    data = graph(16)
     torch.manual_seed(0)
     model = Layers(layer, data.num_features, data.num_classes).double()
     together, apart = look(model, data), look(model, data)

@@ -87,3 +87,8 @@ def test_tied_parameters_move_together() -> None:
     done = uw.unlearn(model, data, uw.draw("edges:0.1", data), weight_decay=1e-4)
     assert done.model.first.lin.weight is done.model.second.lin.weight
     assert done.receipt.parameters["count"] == 9 + 3 + 3
+    twice, decay = 2 * flatten(model), decay_vector(model, 1e-4)
+    there = Objective(model, data, uw.losses.cross_entropy, decay, call, Meter(torch.device("cpu")))
+    found = there.outputs(twice)
+    load_flat(model, twice)
+    torch.testing.assert_close(found, there.predict(model))

@@ -7,7 +7,7 @@ what it is. Nothing is reserved for that, so a file may be larger than memory. N
 import hashlib
 import math
 import mmap
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from numpy.lib import format as npy
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from unweave._core.compat import writes
+from unweave._core.weak import ByTensor
 from unweave.errors import DataError
 
 __all__ = [
@@ -94,15 +94,13 @@ class File:
     memory: mmap.mmap | None = None
 
 
-_files: MutableMapping[Tensor, tuple[int | None, File]] = WeakIdKeyDictionary()
+_files = ByTensor[tuple[int | None, File]]()
 
 
 def mapped(tensor: object) -> File | None:
     """The file that a tensor lies in, while nobody has written to the tensor."""
-    if not isinstance(tensor, Tensor) or tensor not in _files:
-        return None
-    count, file = _files[tensor]
-    return file if writes(tensor) == count else None
+    found = _files.get(tensor) if isinstance(tensor, Tensor) else None
+    return None if found is None or writes(tensor) != found[0] else found[1]  # type: ignore[arg-type]
 
 
 def structure_of(edge_index: object) -> Structure | None:

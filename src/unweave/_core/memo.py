@@ -6,7 +6,7 @@ floating-point numbers a few rows only, since reading all features takes longer 
 to some of those past torch call :func:`clear_memory`.
 """
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet, ref
@@ -14,10 +14,10 @@ from weakref import WeakSet, ref
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from unweave._core.compat import outside_transforms, transformed, writes
 from unweave._core.mapped import mapped
+from unweave._core.weak import ByTensor
 
 __all__ = ["Remembered", "clear_memory", "derive", "look", "origin", "remembered", "remembered_lightly", "stamp"]
 
@@ -32,10 +32,10 @@ ROWS = 4
 
 BLOCK = 256
 _weights = np.random.default_rng(0).integers(-(2**62), 2**62, BLOCK) * 2 + 1
-_seen: MutableMapping[Tensor, tuple[int, int, bytes | None]] = WeakIdKeyDictionary()
+_seen = ByTensor[tuple[int, int, bytes | None]]()
 _UNSEEN = (0, 0, None)
-_parents: MutableMapping[Tensor, "ref[Tensor]"] = WeakIdKeyDictionary()
-_children: MutableMapping[Tensor, MutableMapping[Tensor, tuple[Stamp, Stamp, Tensor | None]]] = WeakIdKeyDictionary()
+_parents = ByTensor["ref[Tensor]"]()
+_children = ByTensor[ByTensor[tuple[Stamp, Stamp, Tensor | None]]]()
 _all: "WeakSet[Remembered[Any]]" = WeakSet()
 
 
@@ -48,7 +48,7 @@ def stamp(tensor: Tensor) -> Stamp | None:
 def look(tensor: Tensor) -> Stamp | None:
     """The same after a look at what the tensor holds."""
     count = writes(tensor)
-    if count is None or tensor.device.type != "cpu" or tensor.layout != torch.strided or transformed(tensor):
+    if count is None or not tensor.is_cpu or tensor.layout != torch.strided or transformed(tensor):
         return stamp(tensor)
     if mapped(tensor) is not None:  # a look would read the file, which nobody writes to
         return stamp(tensor)
@@ -87,7 +87,7 @@ def derive(child: Tensor, parent: Tensor, kept: Tensor | None = None) -> None:
     made, of = stamp(child), stamp(parent)
     if child is not parent and made is not None and of is not None:
         _parents[child] = ref(parent)
-        _children.setdefault(parent, WeakIdKeyDictionary())[child] = made, of, kept
+        _children.setdefault(parent, ByTensor())[child] = made, of, kept
 
 
 def origin(child: Tensor) -> tuple[Tensor, Tensor | None] | None:
@@ -113,7 +113,7 @@ class Remembered(Generic[T]):
 
     def __init__(self, function: Callable[..., T], state: Callable[[Tensor], Stamp | None]) -> None:
         self._function, self._state = function, state
-        self._memory: MutableMapping[Tensor, dict[Any, Any]] = WeakIdKeyDictionary()
+        self._memory = ByTensor[dict[Any, Any]]()
         update_wrapper(self, function)
         _all.add(self)
 

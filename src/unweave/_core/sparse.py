@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -350,6 +350,24 @@ class _Peak(Function):
         return _each(lambda v: peak(pattern, v), info, in_dims[1:], values)
 
 
+class _Bound(NamedTuple):
+    """Arguments as torch wants them bound, in a form that is made at once."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def apply_defaults(self) -> None:
+        """There are none."""
+
+
+class _AsGiven(inspect.Signature):
+    """Of a function that is always called with all of its arguments, by position."""
+
+    def bind(self, *args: Any, **kwargs: Any) -> _Bound:  # type: ignore[override]
+        return _Bound(args, kwargs)
+
+
 for _function in (_Matmul, _Weigh, _Dots, _Peak):
-    # torch looks the signature up in every call; inspecting it takes longer than a small product.
-    setattr(_function.forward, "__signature__", inspect.signature(_function.forward))  # noqa: B010
+    # torch looks the signature up in every call and binds to it, which takes longer than a small product.
+    _signature = _AsGiven(list(inspect.signature(_function.forward).parameters.values()))
+    setattr(_function.forward, "__signature__", _signature)  # noqa: B010

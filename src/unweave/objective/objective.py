@@ -164,8 +164,14 @@ class Objective:
         self.model.eval()
         named = {f"model.{name}": piece for name, piece in self.split(theta).items()}
         with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention have no second derivative
-            outputs: Tensor = functional_call(self._caller, named, (self.data,))
+            outputs: Tensor = functional_call(self._caller, named, (self.data,), tie_weights=self._tied)
         return outputs
+
+    @cached_property
+    def _tied(self) -> bool:
+        """Whether a parameter has several names; torch looks for those in every call that does not say."""
+        named = self.model.named_parameters
+        return len(list(named(remove_duplicate=False))) != len(list(named()))
 
     def predict(self, model: nn.Module) -> Tensor:
         """Outputs of all nodes of a module as it is, in eval mode and without derivatives."""

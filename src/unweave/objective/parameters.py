@@ -94,10 +94,14 @@ def with_history(model: nn.Module) -> bool:
 def tensors_on(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that a module holds: parameters, buffers, and those that merely hang on it, by name."""
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            for inner, tensor in _inside(value):
+        held = ((name, value) for name, value in vars(module).items() if not _nothing(value))
+        for name, value in held:
+            for inner, tensor in _inside(value) if isinstance(value, _HOLDING) else ():
                 names = [path, *([] if name in TABLES else [name]), *inner]
                 yield ".".join(filter(None, names)), tensor
+
+
+_HOLDING = (Tensor, list, tuple, dict)
 
 
 def _inside(value: object) -> Iterator[tuple[list[str], Tensor]]:
