@@ -32,7 +32,7 @@ at most; its `sign`, and that of 11abc7b, took GCN's Â instead of the mean;
 - from 60c39d4 on a restart ends where the next step promises nothing, before it at a hundredth of its gradient;
 - from c5faece on a polish goes on while falls shrink slowly, up to 2,400 gradients; from 15126e7 on two stretches in \
 a row decide; from c3e9c6c on a deletion is followed before it ends; from 52f93f7 on curvature serves for up to 240 \
-gradients. By that `sage` on WordNet closes 0.970 (0.951 before) and `sign` 0.993 (0.962), at three fifths of the passes;
+gradients. By that `sage` on WordNet closes 0.970 (0.951 before) and `sign` 0.993 (0.962), at 3/5 of the passes;
 - from 1e2f32b on `sgc` is no longer held to 4 % of the passes of its training;
 - from b412668 on the agreement is asked after a deletion, beside where following it leads;
 - from c22f2fc on three layers stand side by side. One after the other they closed 0.26 (5 % of the nodes) and 0.63 \
