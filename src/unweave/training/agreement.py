@@ -19,13 +19,12 @@ from torch import Tensor
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
-from unweave.curvature.solvers import minimise
 from unweave.objective.objective import Objective
 from unweave.objective.parameters import flatten
 from unweave.objective.running_stats import carry
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
-from unweave.training.minimum import polish_objective, without_some
+from unweave.training.minimum import follow, polish_objective, without_some
 from unweave.training.resuming import Resume, key_of
 
 __all__ = [
@@ -183,18 +182,7 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
     with torch.no_grad():
         before = _seen(remaining, theta)
     carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)
-    value, gradient = remaining.evaluate(theta)
-    new, _ = minimise(
-        remaining.evaluate,
-        theta,
-        value,
-        gradient,
-        prepared.curvature.solve,
-        evaluations=TUNING.step.steps,
-        tolerance=0.0,
-        pays=TUNING.step.pays,
-        settled=TUNING.step.settled,
-    )
+    new, _ = follow(remaining, theta, prepared.curvature, TUNING.step.steps)
     classes = objective.loss.classes
     with torch.no_grad():
         target, after = _seen(other, flatten(other.model)), _seen(remaining, new)

@@ -16,7 +16,7 @@ from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.running_stats import refresh
 from unweave.training.adam import Progress
 
-__all__ = ["polish_objective", "refuse_no_decay", "without_some"]
+__all__ = ["follow", "polish_objective", "refuse_no_decay", "without_some"]
 
 
 def refuse_no_decay(objective: Objective) -> None:
@@ -89,7 +89,7 @@ def polish_objective(
             # One poor stretch is no end: with fresh curvature the next one may fall as before.
             effect, before_that = _effect(some, theta, gradient, curvature), paid
             if left <= TUNING.polish.pays * effect and followed == math.inf:
-                followed = _followed(some, theta, curvature)
+                followed = follow(some, theta, curvature, TUNING.polish.stretch)[1]
             paid = left > TUNING.polish.pays * min(effect, followed)
             if not (paid or before_that):
                 break
@@ -122,22 +122,22 @@ def _effect(remaining: Objective, theta: Tensor, gradient: Tensor, curvature: Lo
     return float(pull @ curvature.solve(pull)) / 2
 
 
-def _followed(remaining: Objective, theta: Tensor, curvature: LowRank) -> float:
-    """The same by following it, as a request would.
+def follow(remaining: Objective, theta: Tensor, curvature: LowRank, evaluations: int) -> tuple[Tensor, float]:
+    """Follow a deletion as a request would; returns where that leads, and by how much it lowers what remains.
 
-    With little decay, much of the curvature is below what the model of it knows, and the quadratic promises far too
+    With little decay, much of the curvature is below what the model of it knows, and a quadratic promises far too
     much: by its measure a polish would end too early.
     """
     value, gradient = remaining.evaluate(theta)
-    new, _ = minimise(
+    new, found = minimise(
         remaining.evaluate,
         theta,
         value,
         gradient,
         curvature.solve,
-        evaluations=TUNING.polish.stretch,
+        evaluations=evaluations,
         tolerance=0.0,
         pays=TUNING.step.pays,
         settled=TUNING.step.settled,
     )
-    return value - remaining.evaluate(new)[0]
+    return new, value - found.value

@@ -150,8 +150,8 @@ class Search:
     """Evaluations over which it is asked whether they pay."""
 
     memory: int = 60
-    """Pairs of steps and gradient differences that are remembered. Twice as many save a few gradients in a hundred, and
-    take twice the time beside them."""
+    """Pairs of steps and gradient differences that are remembered. More of them save gradients, and take time beside
+    them."""
 
     numbers: int = 2**30
     """Numbers that these may take in all, 4 GiB in single precision, twice as many as there are parameters for each."""
