@@ -7,8 +7,8 @@ from torch_geometric.nn import GraphConv, MessagePassing
 from torch_geometric.utils import softmax
 
 from unweave._core.memo import remembered
-from unweave._core.sparse import Matrix, eagerly, matmul
-from unweave.models.structure import bare, constant, project, refuse_unknown, serves
+from unweave._core.sparse import Matrix, eagerly
+from unweave.models.structure import bare, constant, project, refuse_unknown, serves, spread
 
 __all__ = ["AlikeConv", "likeness"]
 
@@ -40,7 +40,7 @@ class AlikeConv(GraphConv):  # type: ignore[misc]
         alone = bare(self.lin_rel) and bare(self.lin_root) and constant(x)
         if not (alone and serves(self, h, edge_index)):
             return super().forward(h, edge_index, likeness(x, edge_index).to(h.dtype))  # type: ignore[no-any-return]
-        around = matmul(attention(x, edge_index), project(h, self.lin_rel.weight, given=self.given))
+        around = spread(attention(x, edge_index), h, self.lin_rel.weight, given=self.given)
         return around + self.lin_rel.bias + project(h, self.lin_root.weight, given=self.given)  # type: ignore[no-any-return]
 
 

@@ -3,15 +3,14 @@
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
-from unweave._core.sparse import matmul
 from unweave.models.stack import Stack
-from unweave.models.structure import bare, normalised, project, serves
+from unweave.models.structure import bare, normalised, serves, spread
 
 __all__ = ["GCN", "SparseGCNConv"]
 
 
 class SparseGCNConv(GCNConv):  # type: ignore[misc]
-    """PyG's layer on sparse matrices that are remembered with the graph: Â (X Wᵀ) + b.
+    """PyG's layer on sparse matrices that are remembered with the graph: Â X Wᵀ + b.
 
     Args:
         in_channels: Columns of x.
@@ -35,7 +34,7 @@ class SparseGCNConv(GCNConv):  # type: ignore[misc]
         if not (self.as_built and serves(self, x, edge_index, edge_weight) and bare(self.lin)):
             return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
         matrix = normalised(edge_index, edge_weight, x.size(0), x.dtype)
-        return matmul(matrix, project(x, self.lin.weight, given=self.given)) + self.bias  # type: ignore[no-any-return]
+        return spread(matrix, x, self.lin.weight, given=self.given) + self.bias  # type: ignore[no-any-return]
 
 
 class GCN(Stack):

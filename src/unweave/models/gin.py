@@ -5,11 +5,10 @@ from typing import Literal
 from torch import Tensor, nn
 from torch_geometric.nn import GINConv, MessagePassing
 
-from unweave._core.sparse import matmul
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
 from unweave.models.stack import Place, Stack
-from unweave.models.structure import adjacency, bare, project, serves
+from unweave.models.structure import adjacency, bare, serves, spread
 
 __all__ = ["GIN", "SparseGINConv"]
 
@@ -81,8 +80,8 @@ class GIN(Stack):
 class SparseGINConv(GINConv):  # type: ignore[misc]
     """PyG's layer on a sparse matrix that is remembered with the graph.
 
-    The perceptron's first layer is linear and commutes with sum and mean, so it comes before them,
-    ((1 + ε) I + A) (X Wᵀ) + b, and messages are as wide as its outputs instead of its inputs.
+    The perceptron's first layer is linear and commutes with sum and mean, ((1 + ε) I + A) X Wᵀ + b, so messages are as
+    wide as its inputs or its outputs, whichever is narrower.
 
     Args:
         perceptron: What follows the aggregation, a linear layer first.
@@ -103,8 +102,7 @@ class SparseGINConv(GINConv):  # type: ignore[misc]
         if size is not None or not serves(self, x, edge_index) or not (bare(self.nn) and bare(first)):
             return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
         matrix = adjacency(edge_index, x.size(0), x.dtype, self.mean)
-        h = project(x, first.weight, given=self.given)
-        h = matmul(matrix, h) + (1 + self.eps) * h + first.bias
+        h = spread(matrix, x, first.weight, given=self.given, own=1 + self.eps) + first.bias
         for layer in others:
             h = layer(h)
         return h  # type: ignore[no-any-return]

@@ -3,15 +3,14 @@
 from torch import Tensor
 from torch_geometric.nn import MessagePassing, SAGEConv
 
-from unweave._core.sparse import matmul
 from unweave.models.stack import Stack
-from unweave.models.structure import adjacency, bare, project, serves
+from unweave.models.structure import adjacency, bare, project, serves, spread
 
 __all__ = ["SAGE", "SparseSAGEConv"]
 
 
 class SparseSAGEConv(SAGEConv):  # type: ignore[misc]
-    """PyG's layer on a sparse matrix that is remembered with the graph: D⁻¹A (X W₁ᵀ) + b + X W₂ᵀ.
+    """PyG's layer on a sparse matrix that is remembered with the graph: D⁻¹A X W₁ᵀ + b + X W₂ᵀ.
 
     Args:
         in_channels: Columns of x.
@@ -30,7 +29,7 @@ class SparseSAGEConv(SAGEConv):  # type: ignore[misc]
         if size is not None or not serves(self, x, edge_index) or not (bare(self.lin_l) and bare(self.lin_r)):
             return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
         matrix = adjacency(edge_index, x.size(0), x.dtype, True)
-        around = matmul(matrix, project(x, self.lin_l.weight, given=self.given)) + self.lin_l.bias
+        around = spread(matrix, x, self.lin_l.weight, given=self.given) + self.lin_l.bias
         return around + project(x, self.lin_r.weight, given=self.given)  # type: ignore[no-any-return]
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "normalised",
     "project",
     "serves",
+    "spread",
 ]
 
 _by_messages = ContextVar("by_messages", default=False)
@@ -107,8 +108,20 @@ def bare(module: nn.Module) -> bool:
 
 def project(x: Tensor, weight: Tensor, *, given: bool) -> Tensor:
     """X Wᵀ, by the sparse features where they are ``given`` with the graph and sparse enough."""
-    matrix = features(x) if given and _fits(x) and constant(x) else None
+    matrix = _sparse(x, given)
     return F.linear(x, weight) if matrix is None else matmul(matrix, weight.t())
+
+
+def spread(matrix: Matrix, x: Tensor, weight: Tensor, *, given: bool, own: Tensor | None = None) -> Tensor:
+    """(A + own I) X Wᵀ, with messages as narrow as may be: where X is dense and narrower than X Wᵀ, it is sent."""
+    narrow = x.size(1) < weight.size(0) and _sparse(x, given) is None
+    h = x if narrow else project(x, weight, given=given)
+    mixed = matmul(matrix, h) if own is None else matmul(matrix, h) + own * h
+    return F.linear(mixed, weight) if narrow else mixed
+
+
+def _sparse(x: Tensor, given: bool) -> Matrix | None:
+    return features(x) if given and _fits(x) and constant(x) else None
 
 
 def densest(device: torch.device) -> float:
