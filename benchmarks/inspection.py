@@ -55,6 +55,8 @@ from unweave.objective.parameters import duplicate, flatten, load_flat
 
 DECAYS = {"forgettable": 1e-3, "ordinary": 1e-4}
 SETTLED, EVALUATIONS = 1e-7, 300
+POLISHES, STATIONARY = 10, 1e-13
+"""A model is polished on until what is left of its way moves the quantity by less than an edge does, or so often."""
 TOP, WRONG, DRAWN = 10, 10, 20
 """Largest scores, wrongly predicted nodes, and items drawn at random, of the part that looks at these."""
 KINDS = ("nodes", "edges", "features", "labels")
@@ -90,8 +92,12 @@ def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
     if not forgettable:
         return uw.train(model, data, epochs=100, **how).prepare()
     run = uw.train(model, data, forgettable=True, **how)
-    better = uw.polish(run.model, data, weight_decay=DECAYS[way], evaluations=240, examine=False)
-    return run.replace(model=better.model, prepared=better.prepared)
+    for _ in range(POLISHES):
+        better = uw.polish(run.model, data, weight_decay=DECAYS[way], evaluations=240, examine=False)
+        run = run.replace(model=better.model, prepared=better.prepared)
+        if better.prepared.stationarity <= STATIONARY:
+            break
+    return run
 
 
 def objective(model: nn.Module, data: Data, way: str) -> Objective:

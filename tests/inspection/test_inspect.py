@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv
 import unweave as uw
 from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
 from unweave.graph.removal import remove
-from unweave.inspection import direction, leverage, ripples, scoring
+from unweave.inspection import columns, direction, leverage, ripples, scoring
 from unweave.objective.losses import Loss, cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -174,6 +174,22 @@ def test_columns_of_a_convex_model() -> None:
     assert float((both[0] - both[1]).abs().sum()) < 0.3 * float(both[1].abs().sum())  # a slope alone is off by 0.38
 
 
+def test_a_frequent_column_bends_the_quantity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a column that nearly every node has, outputs move far: the loss grows by more than its slope says."""
+    data = graph(80, 12)
+    data.x = data.x.clone()
+    data.x[:, 0] = 2 + torch.nn.functional.one_hot(data.y, int(data.num_classes)).double()[:, 0]
+    model = trained("sgc", data)
+    left = data.clone()
+    left.x = left.x.clone()
+    left.x[:, 0] = 0
+    actual = validation(minimum(model, left), left, data) - validation(model, data, data)
+    told = float(look(model, data).features[0])
+    monkeypatch.setattr(columns, "_curved", lambda subject: 0.0)
+    straight = float(look(model, data).features[0])
+    assert abs(told - actual) < 0.6 * abs(straight - actual)
+
+
 def test_relabelling_nodes_relabels_scores() -> None:
     data = graph(30)
     model = trained("gcn", data, hidden=4, activation="tanh")
@@ -319,13 +335,19 @@ def test_functional_call_is_what_is_inspected() -> None:
     )
 
 
-def test_columns_are_told_by_what_being_without_them_does() -> None:
-    data = graph(30)
+def test_columns_of_a_group_are_added_up() -> None:
+    """Weights on a column go with it; a step on the graph without it does not know that, and goes twice as far."""
+    data = graph(80, 12)
     found = look(trained("sgc", data), data)
-    for one in found.top("features", 3):
-        assert one.effect == pytest.approx(found.group(one))
-    (proof,) = found.confirm(1, "features").each
-    assert proof.predicted == pytest.approx(found.confirm(1, "features").together.predicted)
+    best = found.top("features", 3)
+    assert found.group(best) == pytest.approx(sum(one.effect for one in best))
+    edge = found.top("edges", 1)[0]
+    assert found.group([*best, edge]) == pytest.approx(sum(one.effect for one in best) + found.group(edge))
+    confirmed = found.confirm(3, "features")
+    off = [abs(one.predicted - one.actual) for one in confirmed.each]
+    step = [abs(found.group(found.request(one)) - done.actual) for one, done in zip(best, confirmed.each, strict=True)]
+    assert sum(off) < 0.5 * sum(step)
+    assert confirmed.together.predicted == pytest.approx(found.group(best))
 
 
 def test_a_regression_whose_outputs_are_one_number_a_node_is_served() -> None:

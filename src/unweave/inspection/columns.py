@@ -11,8 +11,11 @@ steep as the way is long: a column that becomes smaller takes its weights with i
 The line bends. To be without a column is to have weights w_j = 0 on it, and the minimum under that changes q by
 −s_jᵀ (H⁻¹)_jj⁻¹ w_j (Hassibi and Stork, 1993). With M the weight decay and U_j = (1 − M^½ H⁻¹ M^½)_jj, which is how far
 data decide on w_j, that is −(M^½ s_j)ᵀ (1 + U_j + …) M^½ w_j. The first term is the slope; the second is added, from
-the samples that tell how nodes move (:mod:`unweave.inspection.leverage`). More terms lose what they gain: the columns
-that they are large for move outputs so far that the quantity bends too.
+the samples that tell how nodes move (:mod:`unweave.inspection.leverage`).
+
+The quantity bends too: by ½ ρ (M^½ w_j)ᵀ (U_j + …) M^½ w_j, as though the nodes that it counts moved as training nodes
+do, with ρ the curvature of the quantity by the outputs, as a share of that of the training loss. A frequent word moves
+the outputs of so many nodes that this may be more than all else. Its first term is added, from the same samples.
 """
 
 import copy
@@ -20,6 +23,7 @@ import copy
 import torch
 from torch import Tensor
 
+from unweave.inspection.counted import curvature
 from unweave.inspection.leverage import find_held
 from unweave.inspection.ripples import Ripples
 from unweave.inspection.subject import Subject
@@ -32,7 +36,7 @@ TRIED = 3
 
 def score_columns(subject: Subject) -> Tensor:
     """The predicted change of the quantity by setting each column of x to zero for all nodes."""
-    return _slopes(subject) + _bend(subject)
+    return _slopes(subject) + _bends(subject)
 
 
 def _slopes(subject: Subject) -> Tensor:
@@ -53,8 +57,8 @@ def _slopes(subject: Subject) -> Tensor:
     return found
 
 
-def _bend(subject: Subject) -> Tensor:
-    """What the line does beyond its slope; nothing where nobody knows."""
+def _bends(subject: Subject) -> Tensor:
+    """What the line and the quantity do beyond their slopes; nothing where nobody knows."""
     objective, leverage, columns = subject.objective, subject.leverage, subject.data.x.size(1)
     found = torch.zeros(columns, dtype=torch.float64, device=subject.theta.device)
     names = [] if leverage is None or subject.direction.damping else _reading(subject)
@@ -68,10 +72,20 @@ def _bend(subject: Subject) -> Tensor:
         return torch.cat([parts[name] for name in names]).double()
 
     w, s = by_column(root * subject.theta), by_column(root * subject.direction.s)
+    share = _curved(subject)
     for row in find_held(objective, subject.theta, leverage):
         held = by_column(row * (root > 0))
-        found -= (held * s).sum(dim=0) * (held * w).sum(dim=0)
+        along = (held * w).sum(dim=0)
+        found += along * (share / 2 * along - (held * s).sum(dim=0))
     return found
+
+
+def _curved(subject: Subject) -> float:
+    """ρ."""
+    objective, outputs = subject.objective, subject.whole[0]
+    labels = objective.data.y[objective.nodes]
+    of_training = curvature(lambda rows: objective.loss(rows, labels).sum(), outputs[objective.nodes])
+    return subject.counted.curvature() / of_training if of_training > 0 else 0.0
 
 
 def _reading(subject: Subject) -> list[str]:

@@ -1,5 +1,6 @@
 """What each node adds to a quantity, by its output."""
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -9,7 +10,19 @@ from torch_geometric.data import Data
 from unweave.inspection.answers import flat
 from unweave.inspection.quantity import Quantity
 
-__all__ = ["Counted"]
+__all__ = ["Counted", "curvature"]
+
+
+def curvature(function: Callable[[Tensor], Tensor], outputs: Tensor) -> float:
+    """The trace of the second derivative of a sum over rows of outputs."""
+    leaf, total = outputs.detach().requires_grad_(), 0.0
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
+        rows = flat(slope)
+        for column in range(rows.size(1) if slope.requires_grad else 0):
+            (more,) = torch.autograd.grad(rows[:, column].sum(), leaf, retain_graph=True, materialize_grads=True)
+            total += float(flat(more)[:, column].sum())
+    return total
 
 
 class Counted:
@@ -61,6 +74,11 @@ class Counted:
         with torch.enable_grad():
             (slope,) = torch.autograd.grad(self.parts(leaf, nodes).sum(), leaf)
         return flat(slope)
+
+    def curvature(self) -> float:
+        """The trace of ∂²q/∂outputs²; 0 of a function of the user's, which is taken by its slope."""
+        nodes = self.mask.nonzero().flatten()
+        return curvature(lambda outputs: self.parts(outputs, nodes).sum(), self._outputs[nodes])
 
     @cached_property
     def _slope(self) -> Tensor:

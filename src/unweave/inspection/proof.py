@@ -183,9 +183,8 @@ def confirm(
     each = [
         Confirmed(one.name, one.effect, carried_out(found, found.request(one), method, recipe=recipe)) for one in items
     ]
-    whole = found.request(items)
-    actual = carried_out(found, whole, method, recipe=recipe)
-    together = Confirmed(f"all {len(each)} together", found.group(whole), actual)
+    actual = carried_out(found, found.request(items), method, recipe=recipe)
+    together = Confirmed(f"all {len(each)} together", found.group(items), actual)
     return Confirmation(tuple(each), together, str(getattr(method, "name", method)), found.title)
 
 

@@ -1,7 +1,7 @@
 """Scores: what every part of the graph does to a quantity, computed when they are asked for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -130,10 +130,7 @@ class Scores:
 
     @cached_property
     def features(self) -> Tensor:
-        """How the quantity begins to change as each column of features fades, ``[columns]``: an order, no size.
-
-        :meth:`top` tells the effect of being without a column.
-        """
+        """The effect of setting each column of features to zero for all nodes, ``[columns]``."""
         return score_columns(self.subject)
 
     @cached_property
@@ -175,18 +172,8 @@ class Scores:
         keys = {"size": scores.abs(), "lowers": -scores, "raises": scores}
         if order not in keys:
             raise RequestError(f"order must be one of {', '.join(keys)}, got {order!r}")
-        ranked = keys[order].argsort(descending=True, stable=True)[: k if kind != "features" else 2 * k]
-        found = [self.item(kind, number) for number in ranked.tolist() if keys[order][number] > 0]
-        return found if kind != "features" else self._without(found, order)[:k]
-
-    def _without(self, columns: list[Scored], order: Order) -> list[Scored]:
-        """Columns with the effect of being without them, two evaluations each, in place of the slope."""
-        known = [(one, self.group(one)) for one in columns]
-        found = [replace(one, effect=effect, possible=self._possible(effect)) for one, effect in known]
-        if order == "size":
-            return sorted(found, key=lambda one: -abs(one.effect))
-        sign = -1 if order == "lowers" else 1
-        return sorted((one for one in found if sign * one.effect > 0), key=lambda one: -sign * one.effect)
+        ranked = keys[order].argsort(descending=True, stable=True)[:k]
+        return [self.item(kind, number) for number in ranked.tolist() if keys[order][number] > 0]
 
     def overall(self, k: int = 10, kinds: Sequence[Kind] = TOLD) -> list[Scored]:
         """The items with the largest scores, of whichever kind."""
@@ -207,11 +194,18 @@ class Scores:
     def group(self, items: Request | Scored | Sequence[Scored]) -> float:
         """The predicted effect of forgetting a group at once: what a subject contributed is the negative of it.
 
-        It is that of the set, on the graph without all of it, not the sum of its scores.
+        It is that of the set, on the graph without all of it, not the sum of its scores. Columns alone are added up: a
+        model without them has no weights on them, and one step on the graph without them does not know that.
 
         Args:
             items: A request, or items as :meth:`top` gives them.
         """
+        if not isinstance(items, Request):
+            chosen = [items] if isinstance(items, Scored) else list(items)
+            columns = [one.effect for one in chosen if one.kind == "features"]
+            rest = [one for one in chosen if one.kind != "features"]
+            if columns:
+                return sum(columns) + (self.group(rest) if rest else 0.0)
         asked = items if isinstance(items, Request) else self.request(items)
         removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)

@@ -136,7 +136,7 @@ class Subject:
         return [self.objective.forward(model, data) for model in self._beside]
 
     @cached_property
-    def _whole(self) -> tuple[Tensor, Tensor]:
+    def whole(self) -> tuple[Tensor, Tensor]:
         """The outputs of all nodes, and how they move along s."""
         if self.followed:
             outputs, along = self.engine.whole
@@ -144,8 +144,9 @@ class Subject:
         return self.outputs(self.data)
 
     @cached_property
-    def _counted(self) -> Counted:
-        return self._counting(self._whole[0])
+    def counted(self) -> Counted:
+        """What each node adds to the quantity."""
+        return self._counting(self.whole[0])
 
     def _counting(self, outputs: Tensor) -> Counted:
         data = self.objective.data if self.quantity.function is None else self.data
@@ -156,14 +157,14 @@ class Subject:
         """What scores removals."""
         objective, s = self.objective, self.direction.s.double()
         decay, theta = objective.decay.double(), self.theta.double()
-        outputs, along = self._whole
+        outputs, along = self.whole
         answers = Answers(objective.data, objective.loss, outputs, along, self.leverage)
         samples = 0 if self.leverage is None else self.leverage.directions.size(0)
         return Scorer(
             objective.data,
             objective.loss,
             answers,
-            self._counted,
+            self.counted,
             outputs,
             lambda: self.engine,
             None if self.leverage is None else lambda: self._closer(answers),
@@ -178,7 +179,7 @@ class Subject:
 
     def _closer(self, answers: Answers) -> Closer:
         assert self.leverage is not None
-        return Closer(answers, self._counted, self.leverage, self._pushes, self._pushed, self._whole[0])
+        return Closer(answers, self.counted, self.leverage, self._pushes, self._pushed, self.whole[0])
 
     @property
     def _most(self) -> float:
