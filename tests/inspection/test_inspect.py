@@ -336,18 +336,22 @@ def test_functional_call_is_what_is_inspected() -> None:
 
 
 def test_columns_of_a_group_are_added_up() -> None:
-    """Weights on a column go with it; a step on the graph without it does not know that, and goes twice as far."""
+    """Weights on a column go with it; a step on the graph without it does not know that, and goes far beyond."""
     data = graph(80, 12)
     found = look(trained("sgc", data), data)
     best = found.top("features", 3)
-    assert found.group(best) == pytest.approx(sum(one.effect for one in best))
-    edge = found.top("edges", 1)[0]
-    assert found.group([*best, edge]) == pytest.approx(sum(one.effect for one in best) + found.group(edge))
+    assert found.group(best) == found.group(found.request(best)) == pytest.approx(sum(one.effect for one in best))
+    rows = dict(found.request(best[0]).features)
+    rows.pop(next(iter(rows)))
+    assert found.group(uw.Request(features=rows)) != pytest.approx(best[0].effect)  # one node keeps it: a step
     confirmed = found.confirm(3, "features")
-    off = [abs(one.predicted - one.actual) for one in confirmed.each]
-    step = [abs(found.group(found.request(one)) - done.actual) for one, done in zip(best, confirmed.each, strict=True)]
-    assert sum(off) < 0.5 * sum(step)
-    assert confirmed.together.predicted == pytest.approx(found.group(best))
+    assert confirmed.together.predicted == found.group(best)
+    off = step = 0.0
+    for one, done in zip(best, confirmed.each, strict=True):
+        left = remove(found.subject.data, found.request(one))
+        straight = found.subject.scorer.together(*found.subject.outputs(left.data), left.nodes, left.labels)
+        off, step = off + abs(one.effect - done.actual), step + abs(straight - done.actual)
+    assert off < 0.5 * step
 
 
 def test_a_regression_whose_outputs_are_one_number_a_node_is_served() -> None:

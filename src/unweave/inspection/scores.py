@@ -200,17 +200,24 @@ class Scores:
         Args:
             items: A request, or items as :meth:`top` gives them.
         """
-        if not isinstance(items, Request):
-            chosen = [items] if isinstance(items, Scored) else list(items)
-            columns = [one.effect for one in chosen if one.kind == "features"]
-            rest = [one for one in chosen if one.kind != "features"]
-            if columns:
-                return sum(columns) + (self.group(rest) if rest else 0.0)
         asked = items if isinstance(items, Request) else self.request(items)
+        if columns := self._columns(asked):
+            return float(self.features[columns].sum())
         removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
         outputs, along = self.subject.outputs(removal.data)
         return self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
+
+    def _columns(self, asked: Request) -> list[int]:
+        """The columns that a request takes from all nodes that have them; none where it takes anything else."""
+        given = {node: columns for node, columns in asked.features.items() if not isinstance(columns, str)}
+        if asked.nodes or asked.edges or asked.labels or len(given) < len(asked.features):
+            return []
+        named = sorted({column for columns in given.values() for column in columns})
+        left = self.subject.objective.data.x[:, named] != 0
+        for node, columns in given.items():
+            left[node, [named.index(column) for column in columns]] = False
+        return [] if bool(left.any()) else named
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""
