@@ -14,6 +14,7 @@ are done anew, after a change of how scores are made; what really happens to the
 For single nodes, edges and columns drawn at random, and for random halves of the training labels, the predicted change
 of the mean validation loss stands beside the real one. Real is the model at its minimum on the remaining graph: the
 minimisation goes on from the trained model until the next step promises less than a ten-millionth of its whole fall.
+The trained model is polished on beforehand, ``--polishes`` times 240 gradients at most.
 For some items the model is also trained from scratch. Ordinary models are trained again from the same seed.
 
 ``largest`` looks at the ten largest scores, where a linear step is worst: of the validation loss and of the margins of
@@ -55,8 +56,8 @@ from unweave.objective.parameters import duplicate, flatten, load_flat
 
 DECAYS = {"forgettable": 1e-3, "ordinary": 1e-4}
 SETTLED, EVALUATIONS = 1e-7, 300
-POLISHES, STATIONARY = 10, 1e-13
-"""A model is polished on until what is left of its way moves the quantity by less than an edge does, or so often."""
+STATIONARY = 1e-13
+"""What is left of a model's way then moves the quantity by less than an edge does."""
 TOP, WRONG, DRAWN = 10, 10, 20
 """Largest scores, wrongly predicted nodes, and items drawn at random, of the part that looks at these."""
 KINDS = ("nodes", "edges", "features", "labels")
@@ -82,7 +83,7 @@ def graph_of(name: str) -> Data:
     return data
 
 
-def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
+def train(name: str, data: Data, way: str, polishes: int, seed: int = 0) -> uw.Run:
     """A model in double precision; a forgettable one is polished on, as real effects are of the size of rounding."""
     nodes, forgettable = int(data.train_mask.sum()), way == "forgettable"
     torch.manual_seed(seed)
@@ -92,7 +93,7 @@ def train(name: str, data: Data, way: str, seed: int = 0) -> uw.Run:
     if not forgettable:
         return uw.train(model, data, epochs=100, **how).prepare()
     run = uw.train(model, data, forgettable=True, **how)
-    for _ in range(POLISHES):
+    for _ in range(polishes):
         better = uw.polish(run.model, data, weight_decay=DECAYS[way], evaluations=240, examine=False)
         run = run.replace(model=better.model, prepared=better.prepared)
         if better.prepared.stationarity <= STATIONARY:
@@ -155,12 +156,12 @@ def halves(found: Inspection, data: Data, count: int) -> list[Requested]:
     return [(f"half {i}", float(found.labels[some].sum()), uw.Request(labels=some)) for i, some in enumerate(drawn)]
 
 
-def real(run: uw.Run, asked: Requested, way: str, anew: bool) -> float:
+def real(run: uw.Run, asked: Requested, way: str, anew: bool, polishes: int) -> float:
     """What a removal really changes."""
     _, _, request = asked
     removal = remove(run.data, request)
     if anew or way == "ordinary":
-        model = train(run_name(run), removal.data, way).model
+        model = train(run_name(run), removal.data, way, polishes).model
     else:
         model = followed(run, removal.data, way)
     return loss(model, removal.data, run.data, removal.nodes) - loss(run.model, run.data, run.data, removal.nodes)
@@ -171,10 +172,12 @@ def run_name(run: uw.Run) -> str:
     return type(run.model).__name__.lower()
 
 
-def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Callable[[Document], None]) -> None:
+def measure(
+    data: Data, name: str, way: str, polishes: int, counts: dict[str, int], keep: Callable[[Document], None]
+) -> None:
     """All of one model on one graph; every kind is kept once it is done."""
     begun = time.perf_counter()
-    run = train(name, data, way)
+    run = train(name, data, way, polishes)
     trained = time.perf_counter() - begun
     found = run.inspect("validation")
     for kind, count in counts.items():
@@ -184,7 +187,7 @@ def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Calla
         plain = kind.removeprefix("anew ")
         asked = halves(found, data, count) if plain == "halves" else chosen(found, data, plain, count)
         begun = time.perf_counter()
-        pairs = [(score, real(run, one, way, anew)) for one in asked for score in [one[1]]]
+        pairs = [(one[1], real(run, one, way, anew, polishes)) for one in asked]
         keep(
             {
                 "part": "items",
@@ -203,13 +206,13 @@ def measure(data: Data, name: str, way: str, counts: dict[str, int], keep: Calla
         )
 
 
-def rescore(stored: list[Document], device: str, keep: Callable[[], None]) -> None:
+def rescore(stored: list[Document], device: str, polishes: int, keep: Callable[[], None]) -> None:
     """Score the items of cells that are done anew; what really happens to them stays as it was measured."""
     cells = dict.fromkeys((d["data"], d["model"], d["way"]) for d in stored)
     for graph, name, way in cells:
         data = uw.load(graph, seed=0).to(device)
         data.x = data.x.double()
-        found = train(name, data, way).inspect("validation")
+        found = train(name, data, way, polishes).inspect("validation")
         for document in (d for d in stored if (d["data"], d["model"], d["way"]) == (graph, name, way)):
             kind, count = document["kind"].removeprefix("anew "), len(document["items"])
             asked = halves(found, data, count) if kind == "halves" else chosen(found, data, kind, count)
@@ -339,7 +342,8 @@ def main() -> None:
     """Measure what was asked for, one line a kind."""
     parser = arguments(
         __doc__, "inspection", part="items", data=("cora",), models=("sgc", "gcn", "sage", "sign"),
-        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0, device="cpu", threads=1,
+        ways=("forgettable",), nodes=200, edges=200, features=200, labels=0, halves=0, anew=0,
+        polishes=10, device="cpu", threads=1,
     )  # fmt: skip
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
@@ -358,7 +362,8 @@ def main() -> None:
             write_lines(path, every)
             PAGES["inspection"].write(asked.out)
 
-        rescore([d for d in items if d["data"] in asked.data and d["model"] in asked.models], asked.device, rewrite)
+        some = [d for d in items if d["data"] in asked.data and d["model"] in asked.models]
+        rescore(some, asked.device, asked.polishes, rewrite)
         return
     for graph in asked.data:
         data = graph_of(graph).to(asked.device)
@@ -381,7 +386,7 @@ def main() -> None:
                 counts |= {f"anew {kind}": asked.anew for kind in KINDS[:3]} if way == "forgettable" else {}
                 left = {kind: n for kind, n in counts.items() if ("items", graph, name, way, kind) not in done}
                 if any(left.values()):
-                    measure(data, name, way, left, keep)
+                    measure(data, name, way, asked.polishes, left, keep)
 
 
 if __name__ == "__main__":
