@@ -214,9 +214,10 @@ class Scores:
         if asked.nodes or asked.edges or asked.labels or len(given) < len(asked.features):
             return []
         named = sorted({column for columns in given.values() for column in columns})
+        place = {column: number for number, column in enumerate(named)}
         left = self.subject.objective.data.x[:, named] != 0
         for node, columns in given.items():
-            left[node, [named.index(column) for column in columns]] = False
+            left[node, [place[column] for column in columns]] = False
         return [] if bool(left.any()) else named
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
