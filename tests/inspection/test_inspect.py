@@ -341,6 +341,8 @@ def test_columns_of_a_group_are_added_up() -> None:
     found = look(trained("sgc", data), data)
     best = found.top("features", 3)
     assert found.group(best) == found.group(found.request(best)) == pytest.approx(sum(one.effect for one in best))
+    with pytest.raises(uw.RequestError):
+        found.group(uw.Request(features={0: [data.num_features]}))
     rows = dict(found.request(best[0]).features)
     rows.pop(next(iter(rows)))
     assert found.group(uw.Request(features=rows)) != pytest.approx(best[0].effect)  # one node keeps it: a step

@@ -201,9 +201,9 @@ class Scores:
             items: A request, or items as :meth:`top` gives them.
         """
         asked = items if isinstance(items, Request) else self.request(items)
+        removal = remove(self.subject.data, asked)  # which also checks it
         if columns := self._columns(asked):
             return float(self.features[columns].sum())
-        removal = remove(self.subject.data, asked)
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
         outputs, along = self.subject.outputs(removal.data)
         return self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
