@@ -68,7 +68,8 @@ LAYERS: dict[str, Callable[[int, int], nn.Module]] = {
     "gcn": GCNConv,
 }
 HIDDEN, ROOM = 16, 4096
-"""Hidden units of modules of one's own, and MiB for those that share nothing, so that many of them are side by side."""
+"""Hidden units of modules of one's own, and MiB: for those that share nothing, so that many of them are side by side,
+and for scores, so that how nodes answer is told of wide models too."""
 Requested = tuple[str, float, uw.Request]
 """What it is, its score and the request that forgets it."""
 
@@ -179,7 +180,7 @@ def measure(
     begun = time.perf_counter()
     run = train(name, data, way, polishes)
     trained = time.perf_counter() - begun
-    found = run.inspect("validation")
+    found = run.inspect("validation", memory_mib=ROOM)
     for kind, count in counts.items():
         if not count:
             continue
@@ -212,7 +213,7 @@ def rescore(stored: list[Document], device: str, polishes: int, keep: Callable[[
     for graph, name, way in cells:
         data = uw.load(graph, seed=0).to(device)
         data.x = data.x.double()
-        found = train(name, data, way, polishes).inspect("validation")
+        found = train(name, data, way, polishes).inspect("validation", memory_mib=ROOM)
         for document in (d for d in stored if (d["data"], d["model"], d["way"]) == (graph, name, way)):
             kind, count = document["kind"].removeprefix("anew "), len(document["items"])
             asked = halves(found, data, count) if kind == "halves" else chosen(found, data, kind, count)
