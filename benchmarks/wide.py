@@ -6,7 +6,8 @@
 A cell is a graph, a model and a seed. Its line in ``cells.jsonl`` has the ordinary models of the same kind (of the
 paper's size and as wide, each trained until validation says enough), the one that can forget with what ``train`` says
 of it, and for every request what ``gif`` and a retraining from another seed close of the gap, with their costs in
-passes over the graph, which are the same on every machine. What is there already is not measured again.
+passes over the graph, which are the same on every machine. What is there already is not measured again. On a million
+nodes the search for a weight decay takes most of the time: ``--decay`` gives one, and the line says so.
 """
 
 import time
@@ -51,6 +52,7 @@ class Task:
     requests: tuple[str, ...]
     device: str
     until: float
+    decay: float | None
 
     def build(self, graph: Data, **options: Any) -> torch.nn.Module:
         """The model, untrained."""
@@ -71,8 +73,10 @@ def measure(task: Task) -> Document | None:
     sizes = (False,) if task.model == "sgc" else (False, True)  # sgc has no width
     document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes]
     plain = [request for request in task.requests if not request.startswith("flipped")]
-    run = _train(task, graph, examine=True)
+    given = {"weight_decay": task.decay} if task.decay else {}
+    run = _train(task, graph, examine=True, **given)
     document["wide"] = {
+        "decay_given": task.decay is not None,
         "config": run.model.config,
         "recipe": asdict(run.recipe),
         "metrics": {key: value for key, value in run.metrics.items() if not key.endswith("seconds")},
@@ -150,13 +154,14 @@ def main() -> None:
         __doc__, "wide", data=(*REAL, *GENERATED), model=MODELS, requests=REQUESTS, seeds=(0,), jobs=1, minutes=600.0
     )
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--decay", type=float, help="weight decay of the models that can forget; found where not given")
     asked = parser.parse_args()
     path = asked.out / "cells.jsonl"
     done = lines(path)
     known = {(d["data"], d["model"], d["seed"]) for d in done}
     until = time.time() + 60 * asked.minutes
     tasks = [
-        Task(data, model, seed, asked.requests, asked.device, until)
+        Task(data, model, seed, asked.requests, asked.device, until, asked.decay)
         for seed in asked.seeds
         for data in asked.data
         for model in asked.model
