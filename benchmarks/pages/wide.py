@@ -134,7 +134,7 @@ def _summary(found: list[Document]) -> list[str]:
     agreeing = [r for r in rows if (r["cell"]["wide"]["metrics"].get("agreement") or 0) >= AGREES]
     short = [r for r in rows if r["gap_closed"] < NEAR.get(r["cell"]["model"], 0.97) and r["gap"] > _floor(r["cell"])]
     below = sum(r["gap"] <= _floor(r["cell"]) for r in rows)
-    lower = [c for c in found if _given_up(c) > LOST]
+    lower, given = [c for c in found if _given_up(c) > LOST], [c for c in found if c["wide"].get("decay_given")]
     beyond = [f"{_cell(c)} ({-_given_up(c):+.3f})" for c in lower if _given_up(c) > 2 * _chance(c)]
     return [
         f"- Closed: median {_middle(rows)} over {len(rows)} requests; where the agreement is {AGREES} or more, median "
@@ -145,6 +145,7 @@ def _summary(found: list[Document]) -> list[str]:
         f"errors of two shares of so many test nodes: {_listed(beyond)}. The median cell has "
         f"{number(median(-_given_up(c) for c in found), '+.4f')} of F1 against its ordinary one.",
         f"- Below 0: {_listed([_name(r) for r in rows if r['gap_closed'] < 0])}.",
+        f"- Weight decay given by `--decay`, not found: {_listed(list(map(_cell, given)))}.",
         f"- Not measured: {_listed(list(_missing(found)))}.",
     ]
 
