@@ -9,7 +9,8 @@
 
 One graph and one model is one cell; a cell that is done is not done again, each kind of items by itself. Run as many
 processes as there are cores, each with its own ``--out`` or its own cells. ``scores`` scores the items of cells that
-are done anew, after a change of how scores are made; what really happens to them is as it was.
+are done anew, after a change of how scores are made, of kinds whose number is not 0; what really happens to them is as
+it was.
 
 For single nodes, edges and columns drawn at random, and for random halves of the training labels, the predicted change
 of the mean validation loss stands beside the real one. Real is the model at its minimum on the remaining graph: the
@@ -359,11 +360,14 @@ def main() -> None:
         every = lines(path)
         items = [d for d in every if d["part"] == "items"]
 
+        def count(kind: str) -> int:
+            return int(getattr(asked, kind.removeprefix("anew ")))
+
         def rewrite() -> None:
             write_lines(path, every)
             PAGES["inspection"].write(asked.out)
 
-        some = [d for d in items if d["data"] in asked.data and d["model"] in asked.models]
+        some = [d for d in items if d["data"] in asked.data and d["model"] in asked.models and count(d["kind"])]
         rescore(some, asked.device, asked.polishes, rewrite)
         return
     for graph in asked.data:

@@ -13,6 +13,8 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
+from unweave._core.tuning import tuned
+from unweave.curvature.products import GaussNewton
 from unweave.graph.removal import remove
 from unweave.inspection import columns, direction, leverage, ripples, scoring
 from unweave.objective.losses import Loss, cross_entropy, squared_error
@@ -172,6 +174,28 @@ def test_columns_of_a_convex_model() -> None:
     both = torch.stack([found.features, torch.tensor(actual)])
     assert torch.corrcoef(both)[0, 1] > 0.9
     assert float((both[0] - both[1]).abs().sum()) < 0.3 * float(both[1].abs().sum())  # a slope alone is off by 0.38
+
+
+@pytest.mark.parametrize("groups", [4, 40])
+def test_columns_that_share_solves_are_told_apart(groups: int) -> None:
+    """Of how far data decide on weights; with no more columns than groups there is nothing to tell apart."""
+    data = graph(80, 40)
+    subject = look(trained("sgc", data), data).subject
+    unit = torch.eye(subject.theta.numel(), dtype=torch.float64)
+    whole = torch.stack([GaussNewton(subject.objective.at(subject.theta))(row) for row in unit])
+    root = subject.objective.mu.sqrt().expand_as(subject.theta)
+    share = unit - root[:, None] * torch.linalg.inv(whole) * root
+    plane = torch.stack([subject.theta, subject.direction.s]).reshape(2, -1, 40)
+    plane /= plane.norm(dim=1, keepdim=True)
+    with tuned(inspection={"tolerance": 1e-9}):
+        held, moved, unsure = columns._held(subject, ["linear.weight"], plane, groups)
+    for column in range(40):
+        mine = torch.arange(plane.size(1)) * 40 + column
+        for of, found in ((share, held[column]), (share - share @ share, moved[column])):
+            exact = plane[:, :, column] @ of[mine][:, mine] @ plane[:, :, column].T
+            apart = (exact - found).abs().max() if found.dim() else (exact[0, 0] - found).abs()
+            assert float(apart) < (1e-6 if groups == 40 else 6 * unsure)
+    assert unsure < 1e-6 if groups == 40 else 0.001 < unsure < 0.2
 
 
 def test_a_frequent_column_bends_the_quantity(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.inspection.leverage import Leverage, bends, eye, settled
+from unweave.inspection.bends import bends
+from unweave.inspection.leverage import Leverage, eye, settled
 from unweave.objective.losses import Loss, with_slope
 
 __all__ = ["Answer", "Answers", "flat", "times"]

@@ -17,7 +17,6 @@ g = Jᵀ W^½ ε + M^½ ε' they also give 1 − S, the covariance of ε − W^�
 T = W^½ (1 − S)⁻¹ W^½. J' x is the difference of two outputs, of the few nodes that are moved far.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
@@ -28,10 +27,12 @@ from torch import Tensor
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.curvature.products import GaussNewton
+from unweave.inspection.bends import bends
+from unweave.inspection.solves import Solves
 from unweave.objective.losses import Loss, with_slope
 from unweave.objective.objective import Objective
 
-__all__ = ["Leverage", "bends", "eye", "find_held", "find_leverage", "settled"]
+__all__ = ["Leverage", "eye", "find_leverage", "settled"]
 
 SMALL = 1e-9
 """Added to 1 − S where it is known exactly: a node that alone decides its output has none."""
@@ -65,65 +66,6 @@ class Leverage:
         return self.pushed.mT @ self.pushed
 
 
-def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """∇²ℓ of some nodes by their outputs, ``[rows, outputs, outputs]``; outputs are ``[rows, …]``."""
-    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
-    if loss.plain:
-        shares = torch.softmax(flat, dim=-1)
-        return torch.diag_embed(shares) - shares[:, :, None] * shares[:, None, :]
-    leaf = outputs.detach().requires_grad_()
-    with torch.enable_grad():
-        (slope,) = torch.autograd.grad(loss(leaf, targets).sum(), leaf, create_graph=True)
-        slope = slope.reshape(flat.shape)
-        if not slope.requires_grad:  # the loss is linear in the outputs
-            return flat.new_zeros(*flat.shape, flat.size(1))
-        rows = [
-            torch.autograd.grad(slope[:, i].sum(), leaf, retain_graph=True, allow_unused=True)[0]
-            for i in range(flat.size(1))
-        ]
-    found = [torch.zeros_like(flat) if row is None else row.reshape(flat.shape) for row in rows]
-    return torch.stack(found, dim=1).detach()
-
-
-def _root(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """A with A Aᵀ = ∇²ℓ, or what of it is not negative."""
-    if loss.plain:
-        shares = torch.softmax(outputs, dim=-1)
-        return torch.diag_embed(shares.sqrt()) - shares[:, :, None] * shares.sqrt()[:, None, :]
-    values, vectors = torch.linalg.eigh(bends(loss, outputs, targets))
-    found: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
-    return found
-
-
-def find_held(objective: Objective, theta: Tensor, leverage: Leverage) -> Iterator[Tensor]:
-    """Rows l whose squares add up to about 1 − M^½ H⁻¹ M^½: how far data, and not the weight decay M, decide on θ.
-
-    Of a sample x = H⁻¹ (Jᵀ W^½ ε + M^½ ε') it is ε' − M^½ x, so that where data decide nothing, chance does not either.
-
-    Args:
-        objective: L0.
-        theta: θ0.
-        leverage: Of this model, without damping.
-    """
-    root, directions = objective.mu.sqrt().expand_as(theta), leverage.directions
-    if leverage.exact:
-        scaled = (root * directions).double()
-        whole = scaled.mT @ scaled
-        values, vectors = torch.linalg.eigh(eye(whole) - whole)
-        yield from (vectors * values.clamp(min=0).sqrt()).mT.to(theta)
-        return
-    generator, count = torch.Generator().manual_seed(0), directions.size(0)
-    like = theta.new_empty(objective.nodes.numel(), leverage.inner.size(1))
-    for x in directions:
-        yield _drawn(like, theta, generator)[1] / count**0.5 - root * x
-
-
-def _drawn(root: Tensor, theta: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """ε and ε' of the next sample."""
-    noise = torch.randn(root.shape[:2], generator=generator, dtype=root.dtype).to(root.device)
-    return noise, torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
-
-
 def find_leverage(
     objective: Objective,
     theta: Tensor,
@@ -149,17 +91,15 @@ def find_leverage(
         at_once: Samples to work on side by side.
         exact: Whether it may be exact, which takes an x for each parameter.
     """
-    point = objective.at(theta)
-    operator, nodes, tuning = GaussNewton(point), objective.nodes, TUNING.inspection
-    outputs = point.outputs.detach().index_select(0, nodes)
-    root = _root(objective.loss, outputs, objective.data.y[nodes])
+    solves, tuning = Solves(objective, theta, prepared, damping), TUNING.inspection
+    root = solves.root
     generator, count = torch.Generator().manual_seed(0), min(tuning.fewest, samples)
     found: list[tuple[Tensor, Tensor]] = []
     rest, done = root.new_zeros(root.shape, dtype=torch.float64), 0
     share = rest.new_zeros(rest.size(0))
     while done < count:
         many = min(at_once, count - done)
-        noise, x, own = _samples(operator, root, outputs.shape[1:], prepared, damping, many, generator)
+        noise, x, own = _samples(solves, theta, many, generator)
         found.append((x, own.double()))
         felt = (own @ root).double()
         left = noise.double() - felt
@@ -169,7 +109,7 @@ def find_leverage(
             enough = 2 * float((share / done).square().mean()) / tuning.precision**2
             count = min(samples, max(done, ceil(enough)))
             if exact and theta.numel() <= count * tuning.small:
-                return _exact(operator, theta, root.double(), damping)
+                return _exact(solves.operator, theta, root.double(), damping)
     directions, pushed = (torch.cat(each, dim) / count**0.5 for dim, each in enumerate(zip(*found, strict=True)))
     root, width = root.double(), root.size(-1)
     rest /= count
@@ -179,44 +119,15 @@ def find_leverage(
     return Leverage(directions, pushed, root @ torch.linalg.solve(rest, root.mT), exact=False)
 
 
-def _samples(
-    operator: GaussNewton,
-    root: Tensor,
-    shape: torch.Size,
-    prepared: Prepared,
-    damping: float,
-    many: int,
-    generator: torch.Generator,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """ε, x and J x of some samples, by conjugate gradients side by side; x is ``[many, θ]``, others by node first."""
-    objective, theta = operator.objective, prepared.gradient
-    ridge = objective.mu + damping
+def _samples(solves: Solves, theta: Tensor, many: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """ε, x and J x of some samples; x is ``[many, θ]``, others by node first."""
+    root = solves.root
     noise, more = root.new_empty(root.size(0), many, root.size(1)), theta.new_empty(many, theta.numel())
-    for number in range(many):
-        noise[:, number], more[number] = _drawn(root, theta, generator)
-
-    def pull(rows: Tensor) -> Tensor:
-        return operator.pull_all((rows @ root.mT).reshape(*rows.shape[:2], *shape))
-
-    residual = pull(noise) + ridge.sqrt() * more
-    objective.meter.passes += many
-    x, own = torch.zeros_like(residual), torch.zeros_like(noise)
-    target = TUNING.inspection.tolerance * residual.norm(dim=1)
-    direction = conditioned = prepared.curvature.solve_all(residual, damping)
-    for _ in range(TUNING.inspection.iterations):
-        live = residual.norm(dim=1) > target
-        if not bool(live.any()):
-            break
-        objective.meter.passes += 2 * int(live.sum())
-        step = operator.push_all(direction).reshape(noise.shape)
-        image = pull(step @ root) + ridge * direction
-        old, bend = (residual * conditioned).sum(dim=1), (direction * image).sum(dim=1)
-        length = torch.where(live & (bend > 0), old / bend, 0.0)[:, None]
-        x, own, residual = x + length * direction, own + length * step, residual - length * image
-        conditioned = prepared.curvature.solve_all(residual, damping)
-        turn = torch.where(live & (old > 0), (residual * conditioned).sum(dim=1) / old, 0.0)
-        direction = conditioned + turn[:, None] * direction
-    return noise, x, own
+    for number in range(many):  # one after the other, so that it does not matter how many are drawn at once
+        for at in (noise[:, number], more[number]):
+            at.copy_(torch.randn(at.shape, generator=generator, dtype=at.dtype))
+    solves.operator.objective.meter.passes += many
+    return noise, *solves.solve(solves.pull(noise) + solves.ridge.sqrt() * more)
 
 
 def _exact(operator: GaussNewton, theta: Tensor, root: Tensor, damping: float) -> Leverage:

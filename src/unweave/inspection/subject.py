@@ -212,14 +212,16 @@ class Subject:
         """How freely every training node moves its own output; nothing where that takes too much memory."""
         if self.leverage_mib > self.memory_mib:
             return None
-        how = self.direction.damping, self.samples, self._at_once
+        how = self.direction.damping, self.samples, self.at_once
         with torch.enable_grad():
             return find_leverage(self.objective, self.theta, self.prepared, *how, exact=self._exactly)
 
     @property
     def samples(self) -> int:
-        """Random directions that tell how nodes move, at most."""
-        return TUNING.inspection.samples if self.followed else TUNING.inspection.copied
+        """Random directions that tell how nodes move, at most: as many as fit, and no fewer than are of use."""
+        least = TUNING.inspection.copied
+        fit = (self.memory_mib - self._mib_of(0)) / (self._mib_of(1) - self._mib_of(0))
+        return min(TUNING.inspection.samples, max(least, int(fit))) if self.followed else least
 
     def _pushes(self, removals: Removals, keys: Tensor) -> Tensor:
         """J' x of some nodes of removals, given by sorted keys, by all x, ``[keys, samples, outputs]``."""
@@ -234,16 +236,16 @@ class Subject:
         """What finds derivatives along the directions of the leverage, as many at once as memory holds; kept if all."""
         assert self.leverage is not None
         directions = self.leverage.directions
-        if self._at_once >= directions.size(0):
+        if self.at_once >= directions.size(0):
             if "_kept" not in vars(self):
                 vars(self)["_kept"] = self._engine_along(directions)
             yield vars(self)["_kept"]
             return
-        for some in torch.split(directions, self._at_once):
+        for some in torch.split(directions, self.at_once):
             yield self._engine_along(some)
 
     @cached_property
-    def _at_once(self) -> int:
+    def at_once(self) -> int:
         """Directions along which all nodes are looked at side by side, in single precision and half of the memory."""
         each = max(int(self.objective.data.num_nodes) * self._widest, self.theta.numel())
         return max(1, int(self._most / (4 * each)))

@@ -1,0 +1,38 @@
+"""The curvature of the loss by the outputs of each node."""
+
+import torch
+from torch import Tensor
+
+from unweave.objective.losses import Loss
+
+__all__ = ["bends", "root_of"]
+
+
+def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """∇²ℓ of some nodes by their outputs, ``[rows, outputs, outputs]``; outputs are ``[rows, …]``."""
+    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
+    if loss.plain:
+        shares = torch.softmax(flat, dim=-1)
+        return torch.diag_embed(shares) - shares[:, :, None] * shares[:, None, :]
+    leaf = outputs.detach().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(loss(leaf, targets).sum(), leaf, create_graph=True)
+        slope = slope.reshape(flat.shape)
+        if not slope.requires_grad:  # the loss is linear in the outputs
+            return flat.new_zeros(*flat.shape, flat.size(1))
+        rows = [
+            torch.autograd.grad(slope[:, i].sum(), leaf, retain_graph=True, allow_unused=True)[0]
+            for i in range(flat.size(1))
+        ]
+    found = [torch.zeros_like(flat) if row is None else row.reshape(flat.shape) for row in rows]
+    return torch.stack(found, dim=1).detach()
+
+
+def root_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """A with A Aᵀ = ∇²ℓ, or what of it is not negative."""
+    if loss.plain:
+        shares = torch.softmax(outputs, dim=-1)
+        return torch.diag_embed(shares.sqrt()) - shares[:, :, None] * shares.sqrt()[:, None, :]
+    values, vectors = torch.linalg.eigh(bends(loss, outputs, targets))
+    found: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
+    return found
