@@ -115,6 +115,20 @@ def test_too_much_memory_is_said() -> None:
         assert not any("give memory_mib=" in warning for warning in less.warnings)
 
 
+def test_as_many_samples_are_taken_as_fit() -> None:
+    data = graph(40)
+    model = trained("gcn", data, hidden=4, activation="tanh")
+    with tuned(inspection={"copied": 8, "small": 0, "precision": 1e-6}):
+        room = look(model, data).subject._mib_of(20) + 1e-6
+        found = look(model, data, memory_mib=room).subject.leverage
+        assert found is not None
+        assert found.directions.size(0) == 20
+    with tuned(inspection={"copied": 32, "small": 0, "precision": 1e-6}):
+        less = look(model, data, memory_mib=room)
+        assert less.subject.leverage is None
+        assert any("give memory_mib=" in warning for warning in less.warnings)
+
+
 @pytest.mark.parametrize("name", ["gcn", "gat"])
 def test_a_model_of_zeros_has_numbers_for_scores(name: str) -> None:
     data = graph(20)
