@@ -1,24 +1,31 @@
 """The curvature of the loss by the outputs of each node."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from unweave.objective.losses import Loss
 
-__all__ = ["bends", "root_of"]
+__all__ = ["bends", "bends_of", "root_of"]
 
 
 def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """∇²ℓ of some nodes by their outputs, ``[rows, outputs, outputs]``; outputs are ``[rows, …]``."""
-    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
     if loss.plain:
-        shares = torch.softmax(flat, dim=-1)
+        shares = torch.softmax(outputs.flatten(1), dim=-1)
         return torch.diag_embed(shares) - shares[:, :, None] * shares[:, None, :]
+    return bends_of(lambda rows: loss(rows, targets), outputs)
+
+
+def bends_of(function: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
+    """The same of any function that gives a number for each row."""
+    flat = outputs.flatten(1) if outputs.dim() > 1 else outputs[:, None]
     leaf = outputs.detach().requires_grad_()
     with torch.enable_grad():
-        (slope,) = torch.autograd.grad(loss(leaf, targets).sum(), leaf, create_graph=True)
+        (slope,) = torch.autograd.grad(function(leaf).sum(), leaf, create_graph=True)
         slope = slope.reshape(flat.shape)
-        if not slope.requires_grad:  # the loss is linear in the outputs
+        if not slope.requires_grad:  # it is linear in the outputs
             return flat.new_zeros(*flat.shape, flat.size(1))
         rows = [
             torch.autograd.grad(slope[:, i].sum(), leaf, retain_graph=True, allow_unused=True)[0]

@@ -12,13 +12,14 @@ The line bends. To be without a column is to have weights w_j = 0 on it, and the
 −s_jᵀ (H⁻¹)_jj⁻¹ w_j (Hassibi and Stork, 1993). With M the weight decay and U_j = (1 − M^½ H⁻¹ M^½)_jj, which is how far
 data decide on w_j, that is −(M^½ s_j)ᵀ (1 + U_j (1 − U_j)⁻¹) M^½ w_j. The first term is the slope; the second is added.
 
-The quantity bends too: by ½ ρ yᵀ (U − U²)_jj y with y = (1 − U_j)⁻¹ M^½ w_j, as though the nodes that it counts moved
-as training nodes do, with ρ the curvature of the quantity by the outputs, as a share of that of the training loss. A
+The quantity bends too, along the way to that minimum: by ½ δᵀ ∇²q δ, δ = −H⁻¹ M^½ y and y = (1 − U_j)⁻¹ M^½ w_j. A
 frequent word moves the outputs of so many nodes that this may be more than all else.
 
-U_j is taken in the plane of M^½ w_j and M^½ s_j, and U − U² along M^½ w_j. Columns share solves: of Σ_j ±M^½ w_j with
-random signs, U gives each column U_j M^½ w_j and what the others add to it, which has no sign of its own. That tells as
-much as fifty samples that know nothing of the columns (SIGN on PubMed: a sixth of their spread, or less).
+U_j is taken in the plane of M^½ w_j and M^½ s_j, and y along M^½ w_j. Columns share solves: of Σ_j ±M^½ w_j with random
+signs, U gives each column U_j M^½ w_j and what the others add to it, which has no sign of its own. That tells as much
+as fifty samples that know nothing of the columns (SIGN on PubMed: a sixth of their spread, or less). What bends comes
+from samples r of the outputs that are counted, as what others add would be more than it: with ∇²q = Jᵀ A Aᵀ J the
+square of M^½ H⁻¹ Jᵀ A r along M^½ w_j.
 """
 
 import copy
@@ -26,7 +27,6 @@ import copy
 import torch
 from torch import Tensor
 
-from unweave.inspection.counted import curvature
 from unweave.inspection.ripples import Ripples
 from unweave.inspection.solves import Solves
 from unweave.inspection.subject import Subject
@@ -36,7 +36,10 @@ __all__ = ["score_columns"]
 GROUPS, SURE = (4, 16), 0.2
 """Groups of columns that share solves: more where U_j is not known to this share of what it is on average. On Cora,
 where data decide on a tenth of what a column's weights are, 4 leave more to chance than the formula leaves out, and 64
-tell no more than 16 (SIGN: Spearman 0.935, 0.944 and 0.939); on PubMed and DBLP 4 do."""
+tell no more than 16 (of SIGN); on PubMed and DBLP 4 do."""
+
+SAMPLES = 16
+"""Of what bends, which is known to a third of it then; 32 and 64 tell little more (GraphSAGE on Cora)."""
 
 FLAT = 1e-6
 """What 1 − U_j is at least, where it is known exactly: a column that data decide on alone has none."""
@@ -78,18 +81,20 @@ def _bends(subject: Subject) -> Tensor:
     sizes = plane.norm(dim=1).clamp(min=torch.finfo(plane.dtype).tiny)
     plane /= sizes[:, None]
     with torch.enable_grad():
+        solves = Solves(subject.objective, subject.theta, subject.prepared, 0.0)
         for groups in GROUPS if plane.size(2) > GROUPS[-1] else GROUPS[-1:]:
-            held, moved, unsure = _held(subject, names, plane, groups)
+            held, unsure = _held(subject, names, plane, solves, groups)
             if unsure <= SURE * float(held[:, 0, 0].mean()):
                 break
+        bent = _bent(subject, names, plane[0], solves)
     more = _resolved(plane, held, unsure)
-    bent = _curved(subject) / 2 * moved * (1 + more[:, 0, 0]).square()
+    bent *= (1 + more[:, 0, 0]).square() / 2
     found: Tensor = sizes[0] * (sizes[0] * bent - sizes[1] * more[:, 0, 1])
     return found
 
 
-def _held(subject: Subject, names: list[str], plane: Tensor, groups: int) -> tuple[Tensor, Tensor, float]:
-    """U_j in the plane, ``[columns, 2, 2]``, U − U² along M^½ w_j, and how far off these are by chance.
+def _held(subject: Subject, names: list[str], plane: Tensor, solves: Solves, groups: int) -> tuple[Tensor, float]:
+    """U_j in the plane, ``[columns, 2, 2]``, and how far off that is by chance.
 
     How w_j acts on s_j is found twice: the other way round, other columns come in by other amounts.
 
@@ -97,29 +102,48 @@ def _held(subject: Subject, names: list[str], plane: Tensor, groups: int) -> tup
         subject: What is inspected.
         names: The weights that read columns.
         plane: M^½ w_j and M^½ s_j, each of length 1, ``[2, weights, columns]``.
+        solves: Of this model.
         groups: Of columns that share a solve.
     """
-    solves = Solves(subject.objective, subject.theta, subject.prepared, 0.0)
     generator, columns = torch.Generator().manual_seed(0), plane.size(2)
     signs = (2 * torch.randint(2, (columns,), generator=generator) - 1).to(plane)
     member = (torch.randperm(columns, generator=generator) % groups).to(plane.device)
-    root, found = subject.objective.mu.sqrt().expand_as(subject.theta), plane.new_zeros(columns, 2, 2)
-    moved = plane.new_zeros(columns)
-    every = [(group, side) for group in range(min(groups, columns)) for side in range(2)]
-    for first in range(0, len(every), subject.at_once):
-        some = every[first : first + subject.at_once]
-        chosen = [signs * (member == group) for group, _ in some]
-        given = torch.stack(
-            [_spread(subject, names, mine * plane[side]) for mine, (_, side) in zip(chosen, some, strict=True)]
-        )
-        rest = given - root * solves.solve(root * given)[0]
-        for mine, (_, side), row in zip(chosen, some, rest, strict=True):
-            found[:, :, side] += (mine * _by_column(subject, names, row) * plane).sum(dim=1).T
-        again = [number for number, (_, side) in enumerate(some) if side == 0]
-        for number, row in zip(again, root * solves.solve(root * rest[again])[0], strict=True):
-            moved += (chosen[number] * _by_column(subject, names, row) * plane[0]).sum(dim=0)
-    apart = found[:, 0, 1] - found[:, 1, 0]
-    return (found + found.mT) / 2, moved.clamp(min=0), float(apart.square().mean() / 2) ** 0.5
+    root, held = solves.ridge.sqrt().expand_as(subject.theta), plane.new_zeros(columns, 2, 2)
+    for some in torch.split(torch.arange(min(groups, columns), device=plane.device), subject.at_once):
+        mine = signs * (member == some[:, None])
+        for side in range(2):
+            given = torch.stack([_spread(subject, names, each * plane[side]) for each in mine])
+            for each, row in zip(mine, given - root * solves.solve(root * given)[0], strict=True):
+                held[:, :, side] += (each * _by_column(subject, names, row) * plane).sum(dim=1).T
+    apart = held[:, 0, 1] - held[:, 1, 0]
+    return (held + held.mT) / 2, float(apart.square().mean() / 2) ** 0.5
+
+
+def _bent(subject: Subject, names: list[str], w: Tensor, solves: Solves) -> Tensor:
+    """M^½ H⁻¹ ∇²q H⁻¹ M^½ along M^½ w_j, as far as q bends by the outputs; nothing of a function of the user's."""
+    nodes, factor, sign = subject.counted.bends()
+    found, generator = w.new_zeros(w.size(1)), torch.Generator().manual_seed(0)
+    if not bool(factor.any()):
+        return found
+    point, root = subject.objective.at(subject.theta), solves.ridge.sqrt().expand_as(subject.theta)
+
+    def along(noise: Tensor) -> Tensor:
+        """What samples give along each M^½ w_j, ``[samples, columns]``."""
+        subject.objective.meter.passes += noise.size(0)
+        pulled = []
+        for rows in (factor @ noise[..., None])[..., 0]:
+            u = torch.zeros_like(point.outputs)
+            u[nodes] = rows.reshape(u[nodes].shape).to(u)
+            pulled.append(torch.autograd.grad(point.outputs, point.theta, u, retain_graph=True)[0])
+        answers = root * solves.solve(torch.stack(pulled))[0]
+        return torch.stack([(_by_column(subject, names, row) * w).sum(dim=0) for row in answers])
+
+    for many in torch.split(torch.arange(SAMPLES), subject.at_once):
+        noise = torch.randn(many.numel(), *sign.shape, generator=generator, dtype=sign.dtype).to(sign)
+        here = along(noise)
+        there = along(sign * noise) if bool((sign < 0).any()) else here
+        found += (here * there).sum(dim=0) / SAMPLES
+    return found
 
 
 def _resolved(plane: Tensor, held: Tensor, unsure: float) -> Tensor:
@@ -143,14 +167,6 @@ def _spread(subject: Subject, names: list[str], weights: Tensor) -> Tensor:
     for name, rows in zip(names, torch.split(weights, [parts[name].size(0) for name in names]), strict=True):
         parts[name].copy_(rows)
     return found
-
-
-def _curved(subject: Subject) -> float:
-    """ρ."""
-    objective, outputs = subject.objective, subject.whole[0]
-    labels = objective.data.y[objective.nodes]
-    of_training = curvature(lambda rows: objective.loss(rows, labels).sum(), outputs[objective.nodes])
-    return subject.counted.curvature() / of_training if of_training > 0 else 0.0
 
 
 def _reading(subject: Subject) -> list[str]:

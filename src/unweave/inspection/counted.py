@@ -1,6 +1,5 @@
 """What each node adds to a quantity, by its output."""
 
-from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -8,21 +7,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.inspection.answers import flat
+from unweave.inspection.bends import bends_of
 from unweave.inspection.quantity import Quantity
 
-__all__ = ["Counted", "curvature"]
-
-
-def curvature(function: Callable[[Tensor], Tensor], outputs: Tensor) -> float:
-    """The trace of the second derivative of a sum over rows of outputs."""
-    leaf, total = outputs.detach().requires_grad_(), 0.0
-    with torch.enable_grad():
-        (slope,) = torch.autograd.grad(function(leaf), leaf, create_graph=True)
-        rows = flat(slope)
-        for column in range(rows.size(1) if slope.requires_grad else 0):
-            (more,) = torch.autograd.grad(rows[:, column].sum(), leaf, retain_graph=True, materialize_grads=True)
-            total += float(flat(more)[:, column].sum())
-    return total
+__all__ = ["Counted"]
 
 
 class Counted:
@@ -75,10 +63,16 @@ class Counted:
             (slope,) = torch.autograd.grad(self.parts(leaf, nodes).sum(), leaf)
         return flat(slope)
 
-    def curvature(self) -> float:
-        """The trace of ∂²q/∂outputs²; 0 of a function of the user's, which is taken by its slope."""
+    def bends(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The nodes that are counted, and A and σ with A diag(σ) Aᵀ = ∂²q/∂outputs² of each, σ being 1 or −1."""
         nodes = self.mask.nonzero().flatten()
-        return curvature(lambda outputs: self.parts(outputs, nodes).sum(), self._outputs[nodes])
+        values, vectors = torch.linalg.eigh(bends_of(lambda rows: self.parts(rows, nodes), self._outputs[nodes]))
+        kept = values.abs() > torch.finfo(values.dtype).eps * values.abs().sum()  # the rest is rounding
+        return (
+            nodes,
+            vectors * (values.abs() * kept).sqrt()[:, None],
+            torch.where(kept & (values < 0), -1.0, 1.0).to(values),
+        )
 
     @cached_property
     def _slope(self) -> Tensor:
