@@ -38,8 +38,9 @@ GROUPS, SURE = (4, 16), 0.2
 where data decide on a tenth of what a column's weights are, 4 leave more to chance than the formula leaves out, and 64
 tell no more than 16 (of SIGN); on PubMed and DBLP 4 do."""
 
-SAMPLES = 16
-"""Of what bends, which is known to a third of it then; 32 and 64 tell little more (GraphSAGE on Cora)."""
+SAMPLES = 32
+"""Of what bends, which is known to a quarter of it then. With 16 the order of a GCN's columns on PubMed was right to 0.942
+to 0.968, by chance."""
 
 FLAT = 1e-6
 """What 1 − U_j is at least, where it is known exactly: a column that data decide on alone has none."""
