@@ -39,8 +39,8 @@ where data decide on a tenth of what a column's weights are, 4 leave more to cha
 tell no more than 16 (of SIGN); on PubMed and DBLP 4 do."""
 
 SAMPLES = 32
-"""Of what bends, which is known to a quarter of it then. With 16 the order of a GCN's columns on PubMed was right to 0.942
-to 0.968, by chance."""
+"""Of what bends, which is known to a quarter of it then. With 16 the order of a GCN's columns on PubMed was right to
+0.942 to 0.968, by chance."""
 
 FLAT = 1e-6
 """What 1 − U_j is at least, where it is known exactly: a column that data decide on alone has none."""
