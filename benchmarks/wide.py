@@ -73,7 +73,7 @@ def measure(task: Task) -> Document | None:
     sizes = (False,) if task.model == "sgc" else (False, True)  # sgc has no width
     document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes]
     plain = [request for request in task.requests if not request.startswith("flipped")]
-    given = {"weight_decay": task.decay} if task.decay else {}
+    given = {} if task.decay is None else {"weight_decay": task.decay}
     run = _train(task, graph, examine=True, **given)
     document["wide"] = {
         "decay_given": task.decay is not None,

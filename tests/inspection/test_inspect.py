@@ -13,11 +13,8 @@ from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from tests.inspection.graphs import Plain, graph, look, minimum, objective, trained, validation
-from unweave._core.tuning import tuned
-from unweave.curvature.products import GaussNewton
 from unweave.graph.removal import remove
-from unweave.inspection import columns, direction, leverage, ripples, scoring
-from unweave.inspection.solves import Solves
+from unweave.inspection import direction, leverage, ripples, scoring
 from unweave.objective.losses import Loss, cross_entropy, squared_error
 from unweave.objective.parameters import flatten
 
@@ -160,67 +157,6 @@ def together(graphs: list[Data]) -> Data:
     parts = {key: torch.cat([g[key] for g in graphs]) for key in ("x", "y", "train_mask", "val_mask", "test_mask")}
     edges = torch.cat([g.edge_index + i * size for i, g in enumerate(graphs)], dim=1)
     return Data(**parts, edge_index=edges, num_classes=graphs[0].num_classes)
-
-
-def test_columns_of_a_convex_model() -> None:
-    data = graph(80, 12)
-    model = trained("sgc", data)
-    found, now = look(model, data), validation(model, data, data)
-    actual = []
-    for column in range(data.num_features):
-        left = data.clone()
-        left.x = left.x.clone()
-        left.x[:, column] = 0
-        actual.append(validation(minimum(model, left), left, data) - now)
-    both = torch.stack([found.features, torch.tensor(actual)])
-    assert torch.corrcoef(both)[0, 1] > 0.9
-    assert float((both[0] - both[1]).abs().sum()) < 0.3 * float(both[1].abs().sum())  # a slope alone is off by 0.38
-
-
-@pytest.mark.parametrize("groups", [4, 40])
-def test_columns_that_share_solves_are_told_apart(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no more columns than groups there is nothing to tell apart."""
-    data = graph(80, 40)
-    subject = look(trained("sgc", data), data).subject
-    unit, root = torch.eye(subject.theta.numel(), dtype=torch.float64), subject.objective.mu.sqrt()
-    whole = torch.stack([GaussNewton(subject.objective.at(subject.theta))(row) for row in unit])
-    moves = torch.linalg.inv(whole) * root
-    share = unit - root.expand_as(subject.theta)[:, None] * moves
-    theta = subject.theta.clone().requires_grad_()
-    value = subject.quantity.value(subject.objective.outputs(theta), data)
-    (slope,) = torch.autograd.grad(value, theta, create_graph=True)
-    curved = torch.stack([torch.autograd.grad(slope, theta, row, retain_graph=True)[0] for row in unit])
-    plane = torch.stack([subject.theta, subject.direction.s]).reshape(2, -1, 40)
-    plane /= plane.norm(dim=1, keepdim=True)
-    monkeypatch.setattr(columns, "SAMPLES", 600)
-    with tuned(inspection={"tolerance": 1e-9}):
-        solves = Solves(subject.objective, subject.theta, subject.prepared, 0.0)
-        held, unsure = columns._held(subject, ["linear.weight"], plane, solves, groups)
-        bent = columns._bent(subject, ["linear.weight"], plane[0], solves)
-    off = []
-    for column in range(40):
-        mine, both = torch.arange(plane.size(1)) * 40 + column, plane[:, :, column]
-        off.append(float((both @ share[mine][:, mine] @ both.T - held[column]).square().mean()))
-        exact = float(both[0] @ (moves.T @ curved @ moves)[mine][:, mine] @ both[0])
-        assert float(bent[column]) == pytest.approx(exact, rel=0.3)
-    apart = (sum(off) / 40) ** 0.5
-    assert max(apart, unsure) < 1e-6 if groups == 40 else 0.01 < apart < 2 * unsure < 0.2
-
-
-def test_a_frequent_column_bends_the_quantity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a column that nearly every node has, outputs move far: the loss grows by more than its slope says."""
-    data = graph(80, 12)
-    data.x = data.x.clone()
-    data.x[:, 0] = 2 + torch.nn.functional.one_hot(data.y, int(data.num_classes)).double()[:, 0]
-    model = trained("sgc", data)
-    left = data.clone()
-    left.x = left.x.clone()
-    left.x[:, 0] = 0
-    actual = validation(minimum(model, left), left, data) - validation(model, data, data)
-    told = float(look(model, data).features[0])
-    monkeypatch.setattr(columns, "_bent", lambda subject, names, w, solves: w.new_zeros(w.size(1)))
-    straight = float(look(model, data).features[0])
-    assert abs(told - actual) < 0.6 * abs(straight - actual)
 
 
 def test_relabelling_nodes_relabels_scores() -> None:

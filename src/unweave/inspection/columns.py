@@ -27,6 +27,7 @@ import copy
 import torch
 from torch import Tensor
 
+from unweave._core.memory import MIB
 from unweave.inspection.ripples import Ripples
 from unweave.inspection.solves import Solves
 from unweave.inspection.subject import Subject
@@ -73,8 +74,9 @@ def _slopes(subject: Subject) -> Tensor:
 
 
 def _bends(subject: Subject) -> Tensor:
-    """What the line and the quantity do beyond their slopes; nothing where nobody knows."""
-    names = [] if subject.direction.damping else _reading(subject)
+    """What the line and the quantity do beyond their slopes; nothing where nobody knows, or memory has no room."""
+    blocks = (subject.objective.nodes.numel() + int(subject.counted.mask.sum())) * subject.width**2 * 8 / MIB
+    names = [] if subject.direction.damping or blocks > subject.memory_mib else _reading(subject)
     if not names:
         return torch.zeros(subject.data.x.size(1), dtype=torch.float64, device=subject.theta.device)
     root = subject.objective.mu.sqrt().expand_as(subject.theta)
@@ -121,29 +123,25 @@ def _held(subject: Subject, names: list[str], plane: Tensor, solves: Solves, gro
 
 
 def _bent(subject: Subject, names: list[str], w: Tensor, solves: Solves) -> Tensor:
-    """M^½ H⁻¹ ∇²q H⁻¹ M^½ along M^½ w_j, as far as q bends by the outputs; nothing of a function of the user's."""
-    nodes, factor, sign = subject.counted.bends()
+    """M^½ H⁻¹ ∇²q H⁻¹ M^½ along M^½ w_j, as far as q bends by the outputs.
+
+    Nothing of a function of the user's, and of what bends both ways, as a gap does, where chance would be more than it.
+    """
+    nodes, factor, way = subject.counted.bends()
     found, generator = w.new_zeros(w.size(1)), torch.Generator().manual_seed(0)
-    if not bool(factor.any()):
+    if not way:
         return found
     point, root = subject.objective.at(subject.theta), solves.ridge.sqrt().expand_as(subject.theta)
-
-    def along(noise: Tensor) -> Tensor:
-        """What samples give along each M^½ w_j, ``[samples, columns]``."""
-        subject.objective.meter.passes += noise.size(0)
+    for some in torch.split(torch.arange(SAMPLES), subject.at_once):
+        noise = torch.randn(some.numel(), *factor.shape[:2], generator=generator, dtype=factor.dtype).to(factor)
         pulled = []
         for rows in (factor @ noise[..., None])[..., 0]:
             u = torch.zeros_like(point.outputs)
             u[nodes] = rows.reshape(u[nodes].shape).to(u)
             pulled.append(torch.autograd.grad(point.outputs, point.theta, u, retain_graph=True)[0])
-        answers = root * solves.solve(torch.stack(pulled))[0]
-        return torch.stack([(_by_column(subject, names, row) * w).sum(dim=0) for row in answers])
-
-    for many in torch.split(torch.arange(SAMPLES), subject.at_once):
-        noise = torch.randn(many.numel(), *sign.shape, generator=generator, dtype=sign.dtype).to(sign)
-        here = along(noise)
-        there = along(sign * noise) if bool((sign < 0).any()) else here
-        found += (here * there).sum(dim=0) / SAMPLES
+        subject.objective.meter.passes += some.numel()
+        for row in root * solves.solve(torch.stack(pulled))[0]:
+            found += way / SAMPLES * (_by_column(subject, names, row) * w).sum(dim=0).square()
     return found
 
 

@@ -63,16 +63,13 @@ class Counted:
             (slope,) = torch.autograd.grad(self.parts(leaf, nodes).sum(), leaf)
         return flat(slope)
 
-    def bends(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The nodes that are counted, and A and σ with A diag(σ) Aᵀ = ∂²q/∂outputs² of each, σ being 1 or −1."""
+    def bends(self) -> tuple[Tensor, Tensor, float]:
+        """The nodes that are counted, A and σ: ∂²q/∂outputs² of each is σ A Aᵀ; σ is 0 where that bends both ways."""
         nodes = self.mask.nonzero().flatten()
         values, vectors = torch.linalg.eigh(bends_of(lambda rows: self.parts(rows, nodes), self._outputs[nodes]))
-        kept = values.abs() > torch.finfo(values.dtype).eps * values.abs().sum()  # the rest is rounding
-        return (
-            nodes,
-            vectors * (values.abs() * kept).sqrt()[:, None],
-            torch.where(kept & (values < 0), -1.0, 1.0).to(values),
-        )
+        values = values * (values.abs() > torch.finfo(values.dtype).eps * values.abs().sum())  # the rest is rounding
+        up, down = bool((values > 0).any()), bool((values < 0).any())
+        return nodes, vectors * values.abs().sqrt()[:, None], float(up) - float(down)
 
     @cached_property
     def _slope(self) -> Tensor:
