@@ -11,6 +11,7 @@ import unweave as uw
 from tests.cases import CASES, Case
 from unweave._core.cost import Meter
 from unweave.curvature.products import GaussNewton, Hessian
+from unweave.inspection.bends import eigh_of_many
 from unweave.objective.losses import cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.parameters import flatten
@@ -264,3 +265,12 @@ def test_a_recording_outlives_what_others_remember() -> None:
             assert again[0] == pytest.approx(value, rel=1e-5)
             torch.testing.assert_close(again[1], gradient, rtol=1e-4, atol=1e-5)
     assert len(rubbish) == 8
+
+
+def test_eigenvalues_of_more_matrices_than_cusolver_takes() -> None:
+    draw = torch.Generator().manual_seed(0)
+    matrices = torch.randn(70_000, 3, 3, generator=draw, dtype=torch.float64)
+    matrices = matrices + matrices.mT
+    values, vectors = eigh_of_many(matrices.cuda())
+    whole = vectors @ torch.diag_embed(values) @ vectors.mT
+    torch.testing.assert_close(whole.cpu(), matrices)

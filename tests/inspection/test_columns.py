@@ -7,7 +7,7 @@ from torch import Tensor
 from tests.inspection.graphs import graph, look, minimum, trained, validation
 from unweave._core.tuning import tuned
 from unweave.curvature.products import GaussNewton
-from unweave.inspection import columns
+from unweave.inspection import bends, columns
 from unweave.inspection.quantity import Gap
 from unweave.inspection.solves import Solves
 from unweave.inspection.subject import Subject
@@ -104,3 +104,12 @@ def test_a_frequent_column_bends_the_quantity(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(columns, "_bent", lambda subject, names, w, solves: w.new_zeros(w.size(1)))
     straight = float(look(model, data).features[0])
     assert abs(told - actual) < 0.6 * abs(straight - actual)
+
+
+@pytest.mark.parametrize("many", [1, 7])
+def test_eigenvalues_of_many_small_matrices_are_found_part_by_part(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph(80, 12)
+    model = trained("sgc", data)
+    whole = look(model, data).features
+    monkeypatch.setattr(bends, "AT_ONCE", many)
+    torch.testing.assert_close(look(model, data).features, whole)

@@ -7,7 +7,10 @@ from torch import Tensor
 
 from unweave.objective.losses import Loss
 
-__all__ = ["bends", "bends_of", "root_of"]
+__all__ = ["bends", "bends_of", "eigh_of_many", "root_of"]
+
+AT_ONCE = 2**14
+"""Small matrices whose eigenvalues are found side by side: cuSOLVER fails on more than about 32,000."""
 
 
 def bends(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -40,6 +43,13 @@ def root_of(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     if loss.plain:
         shares = torch.softmax(outputs, dim=-1)
         return torch.diag_embed(shares.sqrt()) - shares[:, :, None] * shares.sqrt()[:, None, :]
-    values, vectors = torch.linalg.eigh(bends(loss, outputs, targets))
+    values, vectors = eigh_of_many(bends(loss, outputs, targets))
     found: Tensor = vectors * values.clamp(min=0).sqrt()[:, None, :]
     return found
+
+
+def eigh_of_many(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of symmetric matrices, ``[many, n, n]``, of however many."""
+    found = [torch.linalg.eigh(some) for some in torch.split(matrices, AT_ONCE)]
+    values, vectors = (torch.cat(each) for each in zip(*found, strict=True))
+    return values, vectors

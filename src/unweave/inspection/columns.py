@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from unweave._core.memory import MIB
+from unweave.inspection.bends import eigh_of_many
 from unweave.inspection.ripples import Ripples
 from unweave.inspection.solves import Solves
 from unweave.inspection.subject import Subject
@@ -147,7 +148,7 @@ def _bent(subject: Subject, names: list[str], w: Tensor, solves: Solves) -> Tens
 
 def _resolved(plane: Tensor, held: Tensor, unsure: float) -> Tensor:
     """U_j (1 − U_j)⁻¹ = U_j + U_j (1 − U_j)⁻¹ U_j in the plane, with 1 − U_j no smaller than it is known."""
-    left, axes = torch.linalg.eigh(torch.einsum("iwc,jwc->cij", plane, plane) - held)
+    left, axes = eigh_of_many(torch.einsum("iwc,jwc->cij", plane, plane) - held)
     along = held @ axes
     found: Tensor = held + (along / left.clamp(min=max(unsure, FLAT))[:, None]) @ along.mT
     return found

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from unweave.inspection.answers import flat
-from unweave.inspection.bends import bends_of
+from unweave.inspection.bends import bends_of, eigh_of_many
 from unweave.inspection.quantity import Quantity
 
 __all__ = ["Counted"]
@@ -66,7 +66,7 @@ class Counted:
     def bends(self) -> tuple[Tensor, Tensor, float]:
         """The nodes that are counted, A and σ: ∂²q/∂outputs² of each is σ A Aᵀ; σ is 0 where that bends both ways."""
         nodes = self.mask.nonzero().flatten()
-        values, vectors = torch.linalg.eigh(bends_of(lambda rows: self.parts(rows, nodes), self._outputs[nodes]))
+        values, vectors = eigh_of_many(bends_of(lambda rows: self.parts(rows, nodes), self._outputs[nodes]))
         values = values * (values.abs() > torch.finfo(values.dtype).eps * values.abs().sum())  # the rest is rounding
         up, down = bool((values > 0).any()), bool((values < 0).any())
         return nodes, vectors * values.abs().sqrt()[:, None], float(up) - float(down)
