@@ -1,10 +1,15 @@
 """Scores of columns beside what removal does, and what they are made of beside dense matrices."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
-from tests.inspection.graphs import graph, look, minimum, trained, validation
+import unweave as uw
+from tests.inspection.graphs import DECAY, Plain, graph, look, minimum, trained, validation
 from unweave._core.tuning import tuned
 from unweave.curvature.products import GaussNewton
 from unweave.inspection import bends, columns
@@ -113,3 +118,87 @@ def test_eigenvalues_of_many_small_matrices_are_found_part_by_part(many: int, mo
     whole = look(model, data).features
     monkeypatch.setattr(bends, "AT_ONCE", many)
     torch.testing.assert_close(look(model, data).features, whole)
+
+
+def test_kinks_of_a_relu_are_no_slopes() -> None:
+    """A minimum lies on kinks, and the same model scores the same whether its layers are known or not."""
+    data = graph(80, 12)
+    model = trained("gcn", data, activation="relu")
+    whole = look(model, data)
+    plain = look(model, data, forward=lambda module, given: module(given.x, given.edge_index))
+    assert whole.subject.followed
+    assert not plain.subject.followed
+    torch.testing.assert_close(plain.features, whole.features, rtol=1e-4, atol=1e-8)
+
+
+def test_columns_do_not_depend_on_memory() -> None:
+    data = graph(80, 12)
+    ways = [look(trained("gcn", data), data, memory_mib=memory) for memory in (512, 0.1)]
+    assert ways[0].subject.at_once > columns.SAMPLES > ways[1].subject.at_once
+    torch.testing.assert_close(ways[1].features, ways[0].features)
+
+
+class Reader(nn.Module):
+    """A convolution that reads features once they were changed, beside weights of the same shape that read others."""
+
+    def __init__(self, features: int, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(features, features), GCNConv(features, 3)
+        self.beside, self.change = nn.Linear(features, 3), change
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        place = torch.linspace(-1, 1, x.size(0), dtype=x.dtype)[:, None] ** torch.arange(x.size(1))
+        place = place * (torch.arange(x.size(1)) > x.size(1) // 3)
+        seen = self.second(torch.tanh(self.first(self.change(x), edge_index)), edge_index)
+        return seen + self.beside(place)  # type: ignore[no-any-return]
+
+
+def read_by(change: Callable[[Tensor], Tensor]) -> uw.Inspection:
+    data = graph(80, 12)
+    torch.manual_seed(0)
+    return look(minimum(Reader(12, change), data), data)
+
+
+def test_weights_that_read_columns_are_told_from_others() -> None:
+    found = read_by(lambda x: x)
+    assert columns._reading(found.subject) == ["first.lin.weight"]
+    assert not any("slopes alone" in warning for warning in found.warnings)
+    assert found.trusted is False  # trained on few nodes
+
+
+def test_columns_that_are_changed_before_they_are_read() -> None:
+    found = read_by(lambda x: 2 * x - 1)
+    assert torch.equal(found.features, columns._slopes(found.subject))
+    assert any("by their slopes alone" in warning for warning in found.warnings)
+
+
+def test_columns_that_are_read_without_decay() -> None:
+    data = graph(80, 12)
+    torch.manual_seed(0)
+    found = uw.inspect(minimum(Plain(12, 3), data), data, weight_decay={"second": DECAY})
+    assert not any("without weight decay" in warning for warning in found.warnings)
+    assert bool(torch.isfinite(found.features).all())
+    assert any("first.lin.weight read the columns without weight decay" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("many", [columns.FEW - 1, columns.FEW])
+def test_few_columns_are_doubted(many: int) -> None:
+    data = graph(40, many)
+    found = look(trained("sgc", data), data)
+    assert found.features.numel() == many
+    assert any(f"{many} columns only" in warning for warning in found.warnings) == (many < columns.FEW)
+
+
+def test_of_a_function_that_reads_features() -> None:
+    """What the function itself reads is not what is removed, as when it is confirmed."""
+    data = graph(80, 12)
+    model = trained("gcn", data)
+    kept = data.x[:, 3].clone()
+
+    def reads(outputs: Tensor, given: Data) -> Tensor:
+        return (torch.softmax(outputs, dim=-1)[:, 0] * given.x[:, 3]).mean()
+
+    def knows(outputs: Tensor, given: Data) -> Tensor:
+        return (torch.softmax(outputs, dim=-1)[:, 0] * kept).mean()
+
+    torch.testing.assert_close(look(model, data, reads).features, look(model, data, knows).features)

@@ -50,36 +50,61 @@ FLAT = 1e-6
 TRIED = 3
 """Columns by which it is checked which weights read them."""
 
+FEW = 100
+"""With fewer columns a warning is given: of an SGC and a GCN on 400 nodes the order of 8 and 24 dense ones was right to
+0.12 to 0.95, and that of 100 words to 0.98 and more."""
 
-def score_columns(subject: Subject) -> Tensor:
-    """The predicted change of the quantity by setting each column of x to zero for all nodes."""
-    return _slopes(subject) + _bends(subject)
+
+def score_columns(subject: Subject) -> tuple[Tensor, list[str]]:
+    """The predicted change of the quantity by setting each column of x to zero for all nodes, and why to doubt it."""
+    blocks = (subject.objective.nodes.numel() + int(subject.counted.mask.sum())) * subject.width**2 * 8 / MIB
+    found, doubts, columns = _slopes(subject), list[str](), subject.data.x.size(1)
+    if columns < FEW:
+        doubts.append(
+            f"the graph has {columns} columns only, so that a column is no small part of what the model knows: their "
+            "scores may be far off. Confirm them"
+        )
+    names, mu = _reading(subject), subject.objective.split(subject.objective.mu.expand_as(subject.theta))
+    if bare := [name for name in names if not bool(mu[name].all())]:
+        doubts.append(
+            f"{' and '.join(bare)} read the columns without weight decay, which their scores rely on: do not believe "
+            "these. Confirm them, or train with weight decay on all weights"
+        )
+    if not names:
+        doubts.append(
+            "columns are scored by their slopes alone, and the largest may be far off: no weights were found that do "
+            "nothing but read them. Confirm them"
+        )
+    elif blocks > subject.memory_mib:
+        doubts.append(
+            "columns are scored by their slopes alone, and the largest may be far off: what follows takes "
+            f"{blocks:,.0f} MiB; give memory_mib={int(blocks) + 1}"
+        )
+    elif not subject.direction.damping:
+        found = found + _bends(subject, names)
+    return found, doubts
 
 
 def _slopes(subject: Subject) -> Tensor:
-    if subject.followed and subject.quantity.function is None:  # which may read the features too
+    if subject.followed and subject.quantity.function is None:
         engine = subject.engine
         assert isinstance(engine, Ripples)
         return -engine.fading() / 2
-    data = copy.copy(subject.data)
-    data.x = subject.data.x.detach().clone().requires_grad_()
-    loss, quantity, mask = subject.objective.loss, subject.quantity, data.train_mask
-    with torch.enable_grad():
-        after, before = subject.outputs_with_slopes(data)
-        labels = data.y[mask]
-        pull = (loss(after[mask], labels) - loss(before[mask], labels)).sum() / (2 * subject.h)
-        value = (quantity.value(after, data) + quantity.value(before, data)) / 2
-        (slope,) = torch.autograd.grad(value - pull, data.x)
-    found: Tensor = -(slope * data.x.detach()).sum(dim=0).double() / 2
+    objective = subject.objective
+    data = copy.copy(objective.data)
+    data.x = data.x.detach().clone().requires_grad_()
+    objective.meter.passes += 4
+    with torch.enable_grad():  # differences along s would count every kink of a ReLU between two points in full
+        point = objective.anew(objective.model, data).at(subject.theta)
+        (gradient,) = torch.autograd.grad(point.losses.sum(), point.theta, create_graph=True)
+        value = subject.quantity.value(point.outputs, objective.data)
+        (slope,) = torch.autograd.grad(value - gradient @ subject.direction.s, data.x)
+    found: Tensor = -(slope * data.x.detach()).double().sum(dim=0) / 2
     return found
 
 
-def _bends(subject: Subject) -> Tensor:
-    """What the line and the quantity do beyond their slopes; nothing where nobody knows, or memory has no room."""
-    blocks = (subject.objective.nodes.numel() + int(subject.counted.mask.sum())) * subject.width**2 * 8 / MIB
-    names = [] if subject.direction.damping or blocks > subject.memory_mib else _reading(subject)
-    if not names:
-        return torch.zeros(subject.data.x.size(1), dtype=torch.float64, device=subject.theta.device)
+def _bends(subject: Subject, names: list[str]) -> Tensor:
+    """What the line and the quantity do beyond their slopes."""
     root = subject.objective.mu.sqrt().expand_as(subject.theta)
     plane = torch.stack([_by_column(subject, names, root * each) for each in (subject.theta, subject.direction.s)])
     sizes = plane.norm(dim=1).clamp(min=torch.finfo(plane.dtype).tiny)
@@ -131,9 +156,9 @@ def _bent(subject: Subject, names: list[str], w: Tensor, solves: Solves) -> Tens
         return found
     point, root = subject.objective.at(subject.theta), solves.ridge.sqrt().expand_as(subject.theta)
     for some in torch.split(torch.arange(SAMPLES), subject.at_once):
-        noise = torch.randn(some.numel(), *factor.shape[:2], generator=generator, dtype=factor.dtype).to(factor)
+        noise = torch.stack([torch.randn(factor.shape[:2], generator=generator, dtype=factor.dtype) for _ in some])
         pulled = []
-        for rows in (factor @ noise[..., None])[..., 0]:
+        for rows in (factor @ noise.to(factor)[..., None])[..., 0]:
             u = torch.zeros_like(point.outputs)
             u[nodes] = rows.reshape(u[nodes].shape).to(u)
             pulled.append(torch.autograd.grad(point.outputs, point.theta, u, retain_graph=True)[0])
@@ -171,18 +196,31 @@ def _reading(subject: Subject) -> list[str]:
     if subject.followed:
         assert isinstance(subject.engine, Ripples)
         return list(subject.engine.first)
-    objective, data = subject.objective, subject.objective.data
-    shapes = {name: value.shape for name, value in objective.split(subject.theta).items()}
+    objective, data, theta = subject.objective, subject.objective.data, subject.theta
+    shapes = {name: value.shape for name, value in objective.split(theta).items()}
     names = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] == data.x.size(1)]
-    read = (data.x != 0).any(dim=0).nonzero().flatten()[:TRIED] if names else data.edge_index[0][:0]
+    read = (data.x != 0).any(dim=0).nonzero().flatten()
+    matter = set[str]()
+    if not names or not read.numel():
+        return []
+
+    def without(column: int, some: list[str]) -> Tensor:
+        found = theta.clone()
+        for name in some:
+            objective.split(found)[name][:, column] = 0
+        return found
+
+    def same(one: Tensor, two: Tensor) -> bool:
+        return torch.allclose(one, two, rtol=1e-4, atol=1e-5)
+
     with torch.no_grad():
-        for column in read.tolist():
+        whole, last = subject.outputs_at(theta, data), read.numel() - 1
+        for column in read[[last * number // (TRIED - 1) for number in range(min(TRIED, last + 1))]].tolist():
             less = copy.copy(data)
             less.x = data.x.index_fill(1, read.new_tensor([column]), 0)
-            theta = subject.theta.clone()
-            for name in names:
-                objective.split(theta)[name][:, column] = 0
-            one, two = subject.outputs_at(subject.theta, less), subject.outputs_at(theta, data)
-            if not torch.allclose(one, two, rtol=1e-4, atol=1e-5):
+            there = subject.outputs_at(theta, less)
+            names = [name for name in names if same(subject.outputs_at(without(column, [name]), less), there)]
+            matter |= {name for name in names if not same(subject.outputs_at(without(column, [name]), data), whole)}
+            if not same(subject.outputs_at(without(column, names), data), there):
                 return []
-    return names if read.numel() else []
+    return [name for name in names if name in matter]

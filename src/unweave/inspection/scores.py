@@ -72,7 +72,7 @@ class Scores:
     Attributes:
         subject: The model, its graph and the direction of the quantity.
         value: The quantity now.
-        warnings: Why scores may not be trusted, where they may not.
+        warnings: Why scores may not be trusted, where they may not. Those of columns come with their scores.
         weight_decay: What the model was trained with.
     """
 
@@ -131,7 +131,9 @@ class Scores:
     @cached_property
     def features(self) -> Tensor:
         """The effect of setting each column of features to zero for all nodes, ``[columns]``."""
-        return score_columns(self.subject)
+        found, doubts = score_columns(self.subject)
+        self.warnings += tuple(doubts)
+        return found
 
     @cached_property
     def rows(self) -> Tensor:

@@ -130,11 +130,6 @@ class Subject:
         load_flat(model, theta)
         return self.objective.forward(model, data)
 
-    def outputs_with_slopes(self, data: Data) -> list[Tensor]:
-        """The outputs at θ + h s and at θ − h s, with what derivatives by the graph need."""
-        self.objective.meter.passes += 4
-        return [self.objective.forward(model, data) for model in self._beside]
-
     @cached_property
     def whole(self) -> tuple[Tensor, Tensor]:
         """The outputs of all nodes, and how they move along s."""
