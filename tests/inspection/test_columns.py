@@ -134,7 +134,7 @@ def test_kinks_of_a_relu_are_no_slopes() -> None:
 def test_columns_do_not_depend_on_memory() -> None:
     data = graph(80, 12)
     ways = [look(trained("gcn", data), data, memory_mib=memory) for memory in (512, 0.1)]
-    assert ways[0].subject.at_once > columns.SAMPLES > ways[1].subject.at_once
+    assert ways[0].subject.solved_at_once > columns.SAMPLES > ways[1].subject.solved_at_once
     torch.testing.assert_close(ways[1].features, ways[0].features)
 
 

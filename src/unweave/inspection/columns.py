@@ -135,7 +135,7 @@ def _held(subject: Subject, names: list[str], plane: Tensor, solves: Solves, gro
     signs = (2 * torch.randint(2, (columns,), generator=generator) - 1).to(plane)
     member = (torch.randperm(columns, generator=generator) % groups).to(plane.device)
     root, held = solves.ridge.sqrt().expand_as(subject.theta), plane.new_zeros(columns, 2, 2)
-    for some in torch.split(torch.arange(min(groups, columns), device=plane.device), subject.at_once):
+    for some in torch.split(torch.arange(min(groups, columns), device=plane.device), subject.solved_at_once):
         mine = signs * (member == some[:, None])
         for side in range(2):
             given = torch.stack([_spread(subject, names, each * plane[side]) for each in mine])
@@ -155,7 +155,7 @@ def _bent(subject: Subject, names: list[str], w: Tensor, solves: Solves) -> Tens
     if not way:
         return found
     point, root = subject.objective.at(subject.theta), solves.ridge.sqrt().expand_as(subject.theta)
-    for some in torch.split(torch.arange(SAMPLES), subject.at_once):
+    for some in torch.split(torch.arange(SAMPLES), subject.solved_at_once):
         noise = torch.stack([torch.randn(factor.shape[:2], generator=generator, dtype=factor.dtype) for _ in some])
         pulled = []
         for rows in (factor @ noise.to(factor)[..., None])[..., 0]:
