@@ -58,7 +58,7 @@ FEW = 100
 def score_columns(subject: Subject) -> tuple[Tensor, list[str]]:
     """The predicted change of the quantity by setting each column of x to zero for all nodes, and why to doubt it."""
     blocks = (subject.objective.nodes.numel() + int(subject.counted.mask.sum())) * subject.width**2 * 8 / MIB
-    found, doubts, columns = _slopes(subject), list[str](), subject.data.x.size(1)
+    found, doubts, columns = _slopes(subject), list[str](), subject.objective.data.x.size(1)
     if columns < FEW:
         doubts.append(
             f"the graph has {columns} columns only, so that a column is no small part of what the model knows: their "
