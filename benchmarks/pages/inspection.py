@@ -67,7 +67,7 @@ def blocks(found: list[Document]) -> Blocks:
             "clock, with other processes beside it. The model is in single precision and its state prepared; *samples* "
             "is how many directions tell how nodes answer, and with 0 scores are of one linear step, as more would not "
             "fit into the default `memory_mib`. *Memory* is the most that any of the parts held at once. Rows "
-            "of aarch64, of a million nodes and of SIGN are from before columns shared solves."
+            "of aarch64, of a million nodes on x86_64 and of SIGN are from before columns shared solves."
         )
         yield columns(quick, COSTS)
     mine = [document for document in found if document["part"] == "own"]
