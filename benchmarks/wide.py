@@ -7,9 +7,12 @@ A cell is a graph, a model and a seed. Its line in ``cells.jsonl`` has the ordin
 paper's size and as wide, each trained until validation says enough), the one that can forget with what ``train`` says
 of it, and for every request what ``gif`` and a retraining from another seed close of the gap, with their costs in
 passes over the graph, which are the same on every machine. What is there already is not measured again. On a million
-nodes the search for a weight decay takes most of the time: ``--decay`` gives one, and the line says so.
+nodes the search for a weight decay takes most of the time: ``--decay`` gives one, and the line says so. With
+``--activation`` the models that can forget have another one than they are built with; ordinary models, which do not
+change with it, are taken over from a line that has them, and left out by ``--no-ordinary``.
 """
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -53,6 +56,8 @@ class Task:
     device: str
     until: float
     decay: float | None
+    activation: str | None
+    ordinary: list[Document] | None
 
     def build(self, graph: Data, **options: Any) -> torch.nn.Module:
         """The model, untrained."""
@@ -69,9 +74,12 @@ def measure(task: Task) -> Document | None:
         task.device
     )
     document: Document = {key: getattr(task, key) for key in ("data", "model", "seed")}
+    if task.activation is not None:
+        document["activation"] = task.activation
     document["test_nodes"] = int(graph.test_mask.sum())
     sizes = (False,) if task.model == "sgc" else (False, True)  # sgc has no width
-    document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes]
+    known = task.ordinary
+    document["ordinary"] = [_ordinary(task, graph, wide=wide) for wide in sizes] if known is None else known
     plain = [request for request in task.requests if not request.startswith("flipped")]
     given = {} if task.decay is None else {"weight_decay": task.decay}
     run = _train(task, graph, examine=True, **given)
@@ -81,10 +89,10 @@ def measure(task: Task) -> Document | None:
         "recipe": asdict(run.recipe),
         "metrics": {key: value for key, value in run.metrics.items() if not key.endswith("seconds")},
     }
-    document["requests"] = {
-        request: _forget(run, _drawn(request, graph, task.seed), other=number == 0)
-        for number, request in enumerate(plain)
-    }
+    document["requests"] = {}
+    for number, request in enumerate(plain):
+        document["requests"][request] = _forget(run, _drawn(request, graph, task.seed), other=number == 0)
+        print(json.dumps(document), flush=True)  # what is known, should time end the run
     for request in set(task.requests) - set(plain):
         poisoned = poison(request, graph, seed=task.seed)
         harmed = _train(task, poisoned.data, examine=False, weight_decay=run.recipe.weight_decay)
@@ -102,7 +110,7 @@ def _ordinary(task: Task, graph: Data, *, wide: bool) -> Document:
 
 def _train(task: Task, graph: Data, **how: Any) -> uw.Run:
     nodes = int(graph.train_mask.sum())
-    model = task.build(graph, forgettable=True, nodes=nodes)
+    model = task.build(graph, forgettable=True, nodes=nodes, activation=task.activation)
     return uw.train(model, graph, seed=task.seed, forgettable=True, **how)
 
 
@@ -155,22 +163,35 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--decay", type=float, help="weight decay of the models that can forget; found where not given")
+    parser.add_argument("--activation", help="of the models that can forget, where not the one they are built with")
+    parser.add_argument("--no-ordinary", action="store_true", help="leave out ordinary models that are not known yet")
     asked = parser.parse_args()
     path = asked.out / "cells.jsonl"
     done = lines(path)
-    known = {(d["data"], d["model"], d["seed"]) for d in done}
+    known = {(d["data"], d["model"], d["seed"], d.get("activation")) for d in done}
+    ordinary = {(d["data"], d["model"], d["seed"]): d["ordinary"] for d in done if d["ordinary"]}
     until = time.time() + 60 * asked.minutes
     tasks = [
-        Task(data, model, seed, asked.requests, asked.device, until, asked.decay)
+        Task(
+            data,
+            model,
+            seed,
+            asked.requests,
+            asked.device,
+            until,
+            asked.decay,
+            asked.activation,
+            ordinary.get((data, model, seed), [] if asked.no_ordinary else None),
+        )
         for seed in asked.seeds
         for data in asked.data
         for model in asked.model
-        if (data, model, seed) not in known
+        if (data, model, seed, asked.activation) not in known
     ]
     for document in each(measure, tasks, asked.jobs):
         if document is not None:
             done.append(document)
-            write_lines(path, sorted(done, key=lambda d: (d["data"], d["model"], d["seed"])))
+            write_lines(path, sorted(done, key=lambda d: (d["data"], d["model"], d["seed"], d.get("activation") or "")))
     PAGE.write(asked.out)
 
 

@@ -55,10 +55,9 @@ def read(out: Path) -> list[Document]:
     return lines(out / "cells.jsonl")
 
 
-def best(cell: Document) -> Document:
-    """The ordinary model of the same kind that is better on validation."""
-    found: Document = max(cell["ordinary"], key=lambda one: one["val_f1"])
-    return found
+def best(cell: Document) -> Document | None:
+    """The ordinary model of the same kind that is better on validation, where there are any."""
+    return max(cell["ordinary"], key=lambda one: float(one["val_f1"]), default=None)
 
 
 def _rows(found: list[Document]) -> list[dict[str, Any]]:
@@ -89,13 +88,13 @@ def blocks(found: list[Document]) -> Blocks:
             "units": lambda r: r["cell"]["wide"]["config"].get("hidden"),
             "decay": lambda r: f"{r['cell']['wide']['recipe']['weight_decay']:g}",
             "F1": lambda r: f"{r['cell']['wide']['metrics']['test_f1']:.3f}",
-            "F1, ordinary": lambda r: f"{best(r['cell'])['test_f1']:.3f}",
+            "F1, ordinary": lambda r: number((best(r["cell"]) or {}).get("test_f1"), ".3f"),
             "agreement": lambda r: number(r["cell"]["wide"]["metrics"].get("agreement"), "+.3f"),
             "gap": lambda r: f"{r['gap']:.1e}",
             "closed": lambda r: "refused" if "refused" in r else number(r["gap_closed"], "+.4f"),
             "another seed": lambda r: number(r.get("other_seed"), "+.4f"),
             "gradients": lambda r: r.get("gradients"),
-            "cost": lambda r: f"{r['share']:.1%} / {r.get('passes', 0) / (2 * best(r['cell'])['epochs']):.0%}",
+            "cost": _cost,
         },
     )
     yield TRIED.splitlines()
@@ -123,9 +122,7 @@ def _grouped(rows: list[dict[str, Any]]) -> list[str]:
             "least": lambda g: _name(min(g[1], key=lambda r: r["gap_closed"])),
             "cost": lambda g: _span([r["share"] for r in g[1] if r["cell"]["model"] != "sgc"]),
             "cost, `sgc`": lambda g: _span([r["share"] for r in g[1] if r["cell"]["model"] == "sgc"]),
-            "F1 against the ordinary, median cell": lambda g: number(
-                median({id(r["cell"]): -_given_up(r["cell"]) for r in g[1]}.values()), "+.4f"
-            ),
+            "F1 against the ordinary, median cell": lambda g: _beside([r["cell"] for r in g[1]]),
         },
     )
 
@@ -139,7 +136,8 @@ def _summary(found: list[Document]) -> list[str]:
     agreeing = [r for r in rows if (r["cell"]["wide"]["metrics"].get("agreement") or 0) >= AGREES]
     short = [r for r in rows if r["gap_closed"] < NEAR.get(r["cell"]["model"], 0.97) and r["gap"] > _floor(r["cell"])]
     below = sum(r["gap"] <= _floor(r["cell"]) for r in rows)
-    lower, given = [c for c in found if _given_up(c) > LOST], [c for c in found if c["wide"].get("decay_given")]
+    beside = [c for c in found if best(c)]
+    lower, given = [c for c in beside if _given_up(c) > LOST], [c for c in found if c["wide"].get("decay_given")]
     beyond = [f"{_cell(c)} ({-_given_up(c):+.3f})" for c in lower if _given_up(c) > 2 * _chance(c)]
     return [
         f"- Closed: median {_middle(rows)} over {len(rows)} requests; where the agreement is {AGREES} or more, median "
@@ -148,7 +146,7 @@ def _summary(found: list[Document]) -> list[str]:
         f"is no larger than what two seeds differ by are not counted here ({below}).",
         f"- F1 more than {LOST} below the ordinary one: {_listed(list(map(_cell, lower)))}. By more than two standard "
         f"errors of two shares of so many test nodes: {_listed(beyond)}. The median cell has "
-        f"{number(median(-_given_up(c) for c in found), '+.4f')} of F1 against its ordinary one.",
+        f"{_beside(found)} of F1 against its ordinary one.",
         f"- Below 0: {_listed([_name(r) for r in rows if r['gap_closed'] < 0])}.",
         f"- Weight decay given by `--decay`, not found: {_listed(list(map(_cell, given)))}.",
         f"- Not measured: {_listed(list(_missing(found)))}.",
@@ -157,7 +155,7 @@ def _summary(found: list[Document]) -> list[str]:
 
 def _missing(found: list[Document]) -> Iterator[str]:
     """The cells of two seeds that are not there, by graph."""
-    known = {(cell["data"], cell["model"], cell["seed"]) for cell in found}
+    known = {(cell["data"], cell["model"], cell["seed"]) for cell in found if "activation" not in cell}
     for data in (graph for graphs in GROUPS.values() for graph in graphs):
         lacks = {seed: [model for model in MODELS if (data, model, seed) not in known] for seed in (0, 1)}
         both = [model for model in lacks[0] if model in lacks[1]]
@@ -172,20 +170,41 @@ def _floor(cell: Document) -> float:
     return max((float((1 - r["other_seed"]) * r["gap"]) for r in known), default=0.0)
 
 
+def _ordinary(cell: Document) -> Document:
+    """That of a cell which has one."""
+    found = best(cell)
+    assert found is not None
+    return found
+
+
+def _cost(row: dict[str, Any]) -> str:
+    """Of a request, as a share of a retraining, and of the ordinary model's."""
+    ordinary = best(row["cell"])
+    beside = "–" if ordinary is None else f"{row.get('passes', 0) / (2 * ordinary['epochs']):.0%}"
+    return f"{row['share']:.1%} / {beside}"
+
+
+def _beside(cells: list[Document]) -> str:
+    """F1 that the median of some cells has more than the ordinary model, of those that have one."""
+    known = {id(cell): -_given_up(cell) for cell in cells if best(cell)}
+    return number(median(known.values()), "+.4f") if known else "–"
+
+
 def _given_up(cell: Document) -> float:
     """F1 that the ordinary model has more."""
-    return float(best(cell)["test_f1"] - cell["wide"]["metrics"]["test_f1"])
+    return float(_ordinary(cell)["test_f1"] - cell["wide"]["metrics"]["test_f1"])
 
 
 def _chance(cell: Document) -> float:
     """The standard error of a difference of two shares of the test nodes."""
-    share = best(cell)["test_f1"]
+    share = _ordinary(cell)["test_f1"]
     return float((2 * share * (1 - share) / cell["test_nodes"]) ** 0.5)
 
 
 def _cell(cell: Document) -> str:
+    kind = cell["model"] + (f" with {cell['activation']}" if "activation" in cell else "")
     seed = f" (seed {cell['seed']})" if cell["seed"] else ""
-    return f"{cell['model']} {cell['data']}{seed}"
+    return f"{kind} {cell['data']}{seed}"
 
 
 def _what(row: dict[str, Any]) -> str:
