@@ -1,6 +1,7 @@
 """Short of a retrained model: because there are several minima, or because nobody went on for long enough?
 
     python benchmarks/minima.py --device cuda --data wordnet --model gcn --decay 3e-5
+    python benchmarks/minima.py --device cuda --data narrow-100k --model sign --decay 3e-4 --activation silu
     python benchmarks/minima.py --data hubs-10k --model sage --decay 1e-4 --hidden 64 --gradients 120
 
 One model is trained to its minimum from two seeds and polished on, round after round of so many gradients. A line of
@@ -44,14 +45,18 @@ from unweave.training.adam import reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, descend
 from unweave.training.minimum import polish_objective
 
-SMALL: dict[str, Callable[..., Data]] = {"hubs-10k": partial(hard, 10_000, hubs=True)}
+OTHERS: dict[str, Callable[..., Data]] = {
+    "hubs-10k": partial(hard, 10_000, hubs=True),
+    "narrow-100k": partial(hard, 100_000, features=64),
+}
 COUNTS = (10, 20, 30, 45, 60, 90, 120, 180, 240)
 """Gradients after which a restart is looked at."""
 
 
-def objective_of(graph: Data, model: str, hidden: int, decay: float, seed: int) -> Objective:
+def objective_of(graph: Data, model: str, hidden: int, activation: str, decay: float, seed: int) -> Objective:
     """A model after the first phase of its training, with what it minimises."""
     options: dict[str, Any] = {"forgettable": True, "nodes": int(graph.train_mask.sum())}
+    options |= {"activation": activation} if activation else {}
     name, _, layers = model.partition("-")
     options |= ({"hidden": hidden} if hidden else {}) | ({"layers": int(layers)} if layers else {})
     module = build(name, graph.num_features, graph.num_classes, **options).to(graph.x.device)
@@ -132,7 +137,8 @@ class Cell:
 
     def train(self, graph: Data, seed: int) -> Objective:
         """The first phase."""
-        return objective_of(graph, self.asked.model, self.asked.hidden, self.asked.decay, seed)
+        asked = self.asked
+        return objective_of(graph, asked.model, asked.hidden, asked.activation, asked.decay, seed)
 
     def gap(self, target: Tensor, found: Tensor) -> float:
         """How far some outputs are from others."""
@@ -141,6 +147,7 @@ class Cell:
     def tell(self, name: str, **found: Any) -> None:
         """Write a line."""
         of = {key: getattr(self.asked, key) for key in ("data", "model", "hidden", "decay", "gradients", "request")}
+        of |= {"activation": self.asked.activation} if self.asked.activation else {}
         append(self.asked.out / f"{name}.jsonl", of | found | made(self.asked.device))
 
 
@@ -205,6 +212,7 @@ def main() -> None:
         data="wordnet",
         model="gcn",
         hidden=0,
+        activation="",
         decay=3e-5,
         gradients=600,
         rounds=3,
@@ -215,7 +223,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     until = time.time() + 60 * asked.minutes
-    drawn = GENERATED | SMALL
+    drawn = GENERATED | OTHERS
     graph = (drawn[asked.data](seed=0) if asked.data in drawn else uw.load(asked.data, seed=0)).to(asked.device)
     request = uw.draw(asked.request, graph, seed=0)
     kept = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.x.device)

@@ -19,6 +19,7 @@ def read(out: Path) -> dict[str, list[Document]]:
 
 def _name(row: Document) -> str:
     units = f", {row['hidden']} units" if row["hidden"] else ""
+    units += f", {row['activation']}" if "activation" in row else ""
     return f"{row['model']} {row['data']}{units}, decay {row['decay']:g}, {row['request']}"
 
 

@@ -37,7 +37,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gcn-deep": ("gcn", {"hidden": 4, "activation": "silu", "layers": 4}),
     "gcn-beside": ("gcn", {"hidden": 4, "activation": "tanh", "layers": 4, "beside": True}),
     "sgc-wide": ("sgc", {"unit": True}),
-    "gin-wide": ("gin", {"hidden": 7, "activation": "tanh", "aggregation": "mean", "perceptron": 1, "unit": True}),
+    "gin-wide": ("gin", {"hidden": 7, "activation": "silu", "aggregation": "mean", "perceptron": 1, "unit": True}),
     "gat-wide": ("gat", {"hidden": 7, "heads": 1, "activation": "tanh", "attention": "features", "unit": True}),
     "gat-deep": ("gat", {"hidden": 3, "heads": 2, "layers": 3}),
     "gat-beside": ("gat", {"hidden": 4, "heads": 1, "attention": "features", "layers": 3, "beside": True}),

@@ -27,6 +27,7 @@ def test_by_name_and_in_two_forms() -> None:
         wide = uw.models.build(name, 30, 3, forgettable=True, nodes=20_000)
         assert wide.config["unit"]
         assert wide.config.get("hidden", 256) == 256
+        assert wide.config.get("activation", "tanh") == ("silu" if name == "gin" else "tanh")
         few = uw.models.build(name, 3, 3, forgettable=True, nodes=20_000)
         assert not few.config["unit"], "of three numbers the length tells too much"
     assert uw.models.build("sage", 8, 3, forgettable=True, nodes=100, hidden=7, activation=None).config["hidden"] == 7
