@@ -119,7 +119,7 @@ class NoProgressError(SolverError):
 
 
 class StrictError(UnweaveError):
-    """By its own figures the answer is worse than doing nothing, or moved nothing; strict was asked for."""
+    """By its own figures the answer is worse than doing nothing, moved nothing or no nearer; strict was asked for."""
 
 
 class RankError(UnweaveError):

@@ -315,6 +315,9 @@ def test_columns_of_a_group_are_added_up() -> None:
     rows = dict(found.request(best[0]).features)
     rows.pop(next(iter(rows)))
     assert found.group(uw.Request(features=rows)) != pytest.approx(best[0].effect)  # one node keeps it: a step
+    edge = found.top("edges", 1)[0]
+    mixed = pytest.approx(sum(one.effect for one in best) + found.group(edge))
+    assert found.group([*best, edge]) == mixed, "whole columns by their scores, the rest by a step without it"
     confirmed = found.confirm(3, "features")
     assert confirmed.together.predicted == found.group(best)
     off = step = 0.0

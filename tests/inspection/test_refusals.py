@@ -77,9 +77,45 @@ def test_graphs_and_models_that_cannot_be_inspected() -> None:
     other = uw.prepare(uw.models.GCN(6, 3).double(), data, weight_decay=DECAY)
     with pytest.raises(uw.MethodError, match="other parameters"):
         look(model, data, prepared=other)
+    ready = uw.prepare(model, data, weight_decay=DECAY)
+    for graph_now, decay in ((data, 30 * DECAY), (alone.update({"y": data.y.flip(0)}), DECAY)):
+        with pytest.raises(uw.MethodError, match="another objective"):
+            uw.inspect(model, graph_now, weight_decay=decay, prepared=ready)
     with pytest.raises(uw.RequestError, match="kind must be"):
         look(model, data).top("shoes")  # type: ignore[arg-type]
+    for number in (-1, 10**9):
+        with pytest.raises(uw.RequestError, match="counted from 0"):
+            look(model, data).item("nodes", number)
     assert set(result.TOLD) < set(result.KINDS)
+
+
+def test_a_function_of_the_users_has_copies_and_its_errors_are_named() -> None:
+    data = graph(40)
+    model, whole = trained("gcn", data, hidden=4, activation="tanh"), data.x.clone()
+
+    def edits(outputs: Tensor, seen: Any) -> Tensor:
+        seen.x.zero_()
+        return outputs.mul_(2)[3, 1]
+
+    def plain(outputs: Tensor, _: Any) -> Tensor:
+        return 2 * outputs[3, 1]
+
+    torch.testing.assert_close(look(model, data, edits).labels, look(model, data, plain).labels)
+    assert torch.equal(data.x, whole)
+
+    def beyond(outputs: Tensor, _: Any) -> Tensor:
+        return outputs[10**6, 0]
+
+    with pytest.raises(uw.ModelError, match="function given as of=, beyond"):
+        look(model, data, beyond)
+
+
+def test_self_loops_are_said_to_cost_time() -> None:
+    data = graph(40)
+    looped = data.clone()
+    looped.edge_index = torch.cat([data.edge_index, torch.tensor([[5], [5]])], dim=1)
+    assert any("1 self loop," in text for text in look(trained("gcn", looped, hidden=4), looped).warnings)
+    assert not any("self loop" in text for text in look(trained("gcn", data, hidden=4), data).warnings)
 
 
 class Pooled(nn.Module):

@@ -1,4 +1,4 @@
-"""Models that fit their training nodes almost perfectly: no step is refused for what other nodes do, none is silent."""
+"""Models that fit their training nodes almost perfectly, or hardly yet: no step is refused for it, none is silent."""
 
 import copy
 
@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GraphSAGE
+from torch_geometric.nn import GraphSAGE, TAGConv
+from torch_geometric.utils import stochastic_blockmodel_graph
 
 import unweave as uw
 from unweave._core.cost import Meter
@@ -113,7 +114,7 @@ def test_a_step_beyond_what_the_curvature_tells_is_shortened(model: nn.Module, d
     """The whole step was worse than nothing, four times over, with a residual of 0.06 and without a warning."""
     request = one_node(data, 5)
     done = uw.unlearn(model, data, request, weight_decay=0.0, prepared=state)
-    with tuned(step={"saturated": 0.0}):
+    with tuned(step={"saturated": 0.0, "unfinished": 1e9}):
         whole = uw.unlearn(model, data, request, weight_decay=0.0, prepared=state)
     start = flatten(model)
     share = done.receipt.details["shortened_to"]
@@ -228,3 +229,74 @@ def test_a_training_that_jumps_along_the_largest_curvature_is_told(data: Data, p
         how = {"weight_decay": 0.05, **({} if ready is None else {"prepared": ready})}
         receipt = uw.unlearn(model, data, request, **how).receipt
         assert any("not come to rest" in warning for warning in receipt.warnings) == told
+
+
+class Tags(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = TAGConv(20, 16), TAGConv(16, 4)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        h = F.dropout(torch.relu(self.first(x, edge_index)), 0.3, self.training)
+        return self.second(h, edge_index)  # type: ignore[no-any-return]
+
+
+def stopped_early(model: Tags, data: Data, epochs: int = 20) -> None:
+    torch.manual_seed(0)
+    model.first.reset_parameters()
+    model.second.reset_parameters()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+    for _ in range(epochs):
+        model.train()
+        optimiser.zero_grad()
+        F.cross_entropy(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    model.eval()
+
+
+@pytest.fixture(scope="module")
+def blocks() -> Data:
+    torch.manual_seed(0)
+    size, classes = 75, 4
+    y = torch.arange(classes).repeat_interleave(size)
+    within = torch.full((classes, classes), 0.005) + 0.06 * torch.eye(classes)
+    edge_index = stochastic_blockmodel_graph([size] * classes, within)
+    x = 0.5 * torch.randn(classes, 20)[y] + 2 * torch.randn(y.numel(), 20)
+    chance = torch.rand(y.numel())
+    return Data(x=x, edge_index=edge_index, y=y, train_mask=chance < 0.6, val_mask=chance >= 0.8)
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_a_training_that_was_stopped_early_is_followed_only_as_far_as_its_request_went(
+    blocks: Data, prepared: bool
+) -> None:
+    """A retraining stops as early; where a step solves for its end, it was worse than nothing, many times over."""
+    model = Tags()
+    stopped_early(model, blocks)
+    run = uw.Run(model, blocks, weight_decay=5e-4)
+    run = run.prepare() if prepared else run
+    request = uw.draw("edges:0.05", blocks) if prepared else uw.draw("nodes:0.1", blocks)
+    with tuned(step={"unfinished": 1e9, "falling": 1e9}):
+        whole = run.forget(request)
+    done = run.forget(request)
+    retrained = copy.deepcopy(model)
+    stopped_early(retrained, done.data)
+    kept = torch.ones(blocks.num_nodes, dtype=torch.bool)
+    kept[list(request.nodes)] = False
+    target = log_probabilities(retrained, done.data)
+    short, long, nothing = (
+        gap(target, log_probabilities(m, done.data), kept) for m in (done.model, whole.model, model)
+    )
+    share = done.receipts[-1].details["shortened_to"]
+    assert 0 < share < 1
+    assert any("far from its end" in warning for warning in done.receipts[-1].warnings)
+    assert "shortened_to" not in whole.receipts[-1].details
+    assert short < min(nothing, long)
+
+
+def test_a_training_that_ended_is_followed_all_the_way(blocks: Data) -> None:
+    model = Tags()
+    stopped_early(model, blocks, epochs=200)
+    for run in (uw.Run(model, blocks, weight_decay=5e-4), uw.Run(model, blocks, weight_decay=5e-4).prepare()):
+        with tuned(step={"saturated": 0.0}):
+            assert "shortened_to" not in run.forget(uw.draw("edges:0.05", blocks)).receipts[-1].details

@@ -144,8 +144,23 @@ FIGURES: list[tuple[str, dict[str, Any], str]] = [
     ("influence", {"residual_influence": 0.4, "objective": {"local_change": -1.0}}, "took back 60% of the pull"),
     (
         "unchanged",
-        {"residual_influence": 0.95, "objective": {"local_change": -1.0}},
+        {"residual_influence": 0.95, "objective": {"local_change": -1.0}, "step_norm": 0.01},
         "practically unchanged; do not rely",
+    ),
+    (
+        "doubtful",
+        {"residual_influence": 0.95, "objective": {"local_change": -1.0}, "step_norm": 1.0},
+        "no sign that it came nearer",
+    ),
+    (
+        "doubtful",
+        {
+            "objective": {"local_change": 0.0},
+            "step_norm": 0.0,
+            "region": {"steps": 0},
+            "remembers": [{"what": "a buffer", "where": "adj", "state": "kept", "remedy": ""}],
+        },
+        "it may compute with what it keeps itself",
     ),
     ("unchanged", {"step_norm": 0.0, "residual_influence": 1.0}, "do not rely on it"),
     (

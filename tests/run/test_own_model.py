@@ -76,3 +76,44 @@ def test_what_cannot_be_a_run_is_refused(model: torch.nn.Module, data: Data) -> 
         uw.Run("model", data, weight_decay=0)  # type: ignore[arg-type]
     with pytest.raises(uw.DataError, match=r"torch_geometric\.data\.Data"):
         uw.Run(model, "graph", weight_decay=0)  # type: ignore[arg-type]
+
+
+class Stored(torch.nn.Module):
+    """A model that computes with an adjacency of its own."""
+
+    def __init__(self, data: Data, *, sparse: bool, persistent: bool = True) -> None:
+        super().__init__()
+        size = data.num_nodes
+        whole = torch.zeros(size, size)
+        whole[data.edge_index[1], data.edge_index[0]] = 0.2
+        self.register_buffer("adjacency", whole.to_sparse() if sparse else whole, persistent=persistent)
+        self.linear = torch.nn.Linear(data.num_features, int(data.num_classes))
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.adjacency @ self.linear(x)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_model_with_a_graph_of_its_own_is_not_called_clean(data: Data, sparse: bool, tmp_path: Path) -> None:
+    model = Stored(data, sparse=sparse).eval()
+    run = uw.Run(model, data, weight_decay=DECAY)
+    request = uw.draw("edges:0.1", data)
+    done = run.forget(request)
+    assert done.receipts[-1].grade == "doubtful"
+    assert "may compute with what it keeps itself" in done.receipts[-1].verdict
+    assert any("an adjacency of its own" in warning for warning in done.receipts[-1].warnings)
+    with pytest.raises(uw.StrictError, match="do not rely on it"):
+        run.forget(request, strict=True)
+    if sparse:
+        with pytest.raises(uw.ModelError, match="adjacency of the model is sparse"):
+            done.save(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_rehearsal_leaves_the_model_in_the_mode_it_was_in(data: Data, model: torch.nn.Module) -> None:
+    model.train()
+    try:
+        uw.Run(model, data, weight_decay=DECAY, trainer=train).rehearse("nodes:0.1")
+        assert model.training
+    finally:
+        model.eval()

@@ -21,6 +21,9 @@ def inspect(
         typer.Option(help="What is asked about: validation, node:17 (its margin) or class:3 (its loss)."),
     ] = "validation",
     top: Annotated[int, typer.Option(help="How many items of each kind to name.", min=1)] = 10,
+    kinds: Annotated[
+        str, typer.Option(help="Which: nodes, labels, edges, features (columns) and rows (the features of a node).")
+    ] = "nodes,labels,edges,features",
     confirm: Annotated[
         int, typer.Option(help="Forget so many of the most influential items, and tell what that really does.", min=0)
     ] = 5,
@@ -44,18 +47,21 @@ def inspect(
     from unweave.inspection.scores import KINDS
 
     drawable(plot)
+    wanted = [kind for kind in KINDS if kind in kinds.split(",")]
+    if set(kinds.split(",")) - set(wanted):
+        raise RequestError(f"--kinds must be of {', '.join(KINDS)}, separated by commas, got {kinds!r}")
     if rehearse is not None and rehearse not in KINDS:
         raise RequestError(f"--rehearse must be one of {', '.join(KINDS)}, got {rehearse!r}")
     opened = open_run(run, device=device, root=root, model=model, data=data)
     with progress_bar("inspecting") as progress:
         found = opened.inspect(of, hops=hops, progress=progress)
-        told, table = found.to_dict(k=top), found.table(k=top)
+        told, table = found.to_dict(wanted, k=top), found.table(wanted, k=top)
         if plot:
             plot_inspection(found, plot)
     proof = None
     if confirm:
         with progress_bar("confirming"):
-            proof = found.confirm(confirm, method=by, recipe=opened.training.recipe)
+            proof = found.confirm(confirm, wanted, method=by, recipe=opened.training.recipe)
     tried = None
     if rehearse is not None:
         with progress_bar("rehearsing"):

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from unweave._core.digest import tensor_digest
 from unweave._core.tuning import TUNING
 from unweave.curvature.solvers import LowRank
+from unweave.errors import MethodError
 from unweave.graph.view import GraphView
 from unweave.objective.decay import WeightDecay, decays
 from unweave.objective.losses import Loss
@@ -21,6 +22,9 @@ from unweave.objective.parameters import trained
 from unweave.objective.parts.locality import NOTHING_LESS, Locality, setting_of
 
 __all__ = ["Pending", "Prepared", "stationarity"]
+
+SAME = 1e-3
+"""Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
 FACTS = (
     *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement", "luck"),
@@ -164,6 +168,18 @@ class Prepared:
         vectors = known.new_zeros(size, known.size(1)).index_copy(0, places, known)
         locality = self.locality and self.locality.of_model(model)
         return replace(self, gradient=gradient, curvature=LowRank(self.curvature.values, vectors), locality=locality)
+
+    def refuse_another(self, objective: float) -> None:
+        """Refuse to serve an objective of another value than it had when it was prepared.
+
+        Args:
+            objective: What it is here.
+        """
+        if abs(self.objective - objective) > SAME * abs(objective):
+            raise MethodError(
+                f"prepared= belongs to another objective ({self.objective:.6g}, here {objective:.6g}): the same graph, "
+                "loss and weight_decay must be given as when it was prepared"
+            )
 
     def serves(
         self, model: nn.Module, data: Data | GraphView, weight_decay: WeightDecay, loss: Loss, forward: Forward

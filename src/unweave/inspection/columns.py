@@ -23,6 +23,7 @@ square of M^½ H⁻¹ Jᵀ A r along M^½ w_j.
 """
 
 import copy
+import math
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ def score_columns(subject: Subject) -> tuple[Tensor, list[str]]:
     elif blocks > subject.memory_mib:
         doubts.append(
             "columns are scored by their slopes alone, and the largest may be far off: what follows takes "
-            f"{blocks:,.0f} MiB; give memory_mib={int(blocks) + 1}"
+            f"{math.ceil(blocks):,} MiB; give memory_mib={math.ceil(blocks)}"
         )
     elif not subject.direction.damping:
         found = found + _bends(subject, names)

@@ -1,5 +1,6 @@
 """The answer of an inspection: scores, groups, and their proof by removal."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor
@@ -24,7 +25,7 @@ class Inspection(Scores):
     def confirm(
         self,
         k: int = 5,
-        kind: Kind | None = None,
+        kind: Kind | Sequence[Kind] | None = None,
         *,
         method: str | Method = "gif",
         recipe: Recipe | None = None,
@@ -33,11 +34,12 @@ class Inspection(Scores):
 
         Args:
             k: How many.
-            kind: Of which kind; of all by default.
+            kind: Of which kind, or kinds; of nodes, labels, edges and features by default.
             method: ``"gif"``, or ``"retrain"`` with a recipe.
             recipe: How the model was trained.
         """
-        return confirm(self, self.overall(k, TOLD if kind is None else (kind,)), method, recipe=recipe)
+        kinds = (kind,) if isinstance(kind, str) else kind
+        return confirm(self, self.overall(k, TOLD if kinds is None else kinds), method, recipe=recipe)
 
     def rehearse(self, kind: Kind = "edges", removals: int = 12, *, seed: int = 0) -> Rehearsed:
         """Carry out a few removals, and see how good scores of that kind are: an interval, and a warning.

@@ -1,5 +1,7 @@
 """Check what is to be inspected, and solve the one system that its scores need."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -14,6 +16,7 @@ from unweave.inspection.direction import TOLERANCE, find_direction
 from unweave.inspection.quantity import AnyQuantity, quantity_of
 from unweave.inspection.scores import Scores
 from unweave.inspection.subject import Subject
+from unweave.models import GCN, SAGE, SGC, SIGN
 from unweave.models.reach import Reach, find_reach
 from unweave.objective.checks import check_kind
 from unweave.objective.decay import AnyDecay, as_weight_decay
@@ -68,6 +71,8 @@ def open_scores(
         objective = checked_objective(own, data, decay, as_loss(loss), forward)
         objective.meter.passes += 2  # the checks call the model twice
         theta = flatten(own)
+        if prepared is not None and prepared.pending is None:
+            prepared.refuse_another(objective.evaluate(theta)[0])
         seen: list[Tensor] = []
         with torch.no_grad():
             reach = find_reach(own, lambda: seen.append(forward(own, data)))
@@ -119,12 +124,19 @@ def _doubts(subject: Subject) -> list[str]:
             f"the model was trained on {trained} nodes only, so that an item is no small part of what it knows: the "
             "largest scores may be far off. Confirm them"
         )
+    objective = subject.objective
+    loops = int((objective.data.edge_index[0] == objective.data.edge_index[1]).sum())
+    if loops and type(objective.model) in (GCN, SAGE, SGC, SIGN):
+        found.append(
+            f"the graph has {loops:,} self loop{'s' * (loops != 1)}, with which scores of a built-in model take many "
+            "times as long, and those of columns are of their slopes alone; without them they would not"
+        )
     if direction.report.relative_residual > 10 * TOLERANCE:
         left = direction.report.relative_residual
         found.append(f"the system behind the scores was solved only to a relative residual of {left:.2g}")
     if subject.leverage_mib > subject.memory_mib:
         found.append(
             "scores are of one linear step, and the largest may go too far: to know how training nodes answer takes "
-            f"{subject.leverage_mib:,.0f} MiB; give memory_mib={int(subject.leverage_mib) + 1}"
+            f"{math.ceil(subject.leverage_mib):,} MiB; give memory_mib={math.ceil(subject.leverage_mib)}"
         )
     return found

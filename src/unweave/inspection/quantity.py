@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from unweave.errors import DataError, ModelError, RequestError
+from unweave.errors import DataError, ModelError, RequestError, UnweaveError
 from unweave.objective.losses import Loss
 
 __all__ = ["AnyQuantity", "Gap", "Quantity", "quantity_of"]
@@ -72,12 +72,25 @@ class Quantity:
     def value(self, outputs: Tensor, data: Data, without: Tensor | None = None) -> Tensor:
         """The quantity, from the outputs of all nodes; without the part of some of them where these are given."""
         if self.function is not None:
-            return _scalar(self.function(outputs, data))
+            return self._of_function(outputs, data)
         assert self.weights is not None
         assert self.rows is not None
         weights = self.weights if without is None else self.weights.index_fill(0, without, 0)
         nodes = weights.nonzero().flatten()
         return (weights[nodes].to(outputs) * self.rows(outputs[nodes], nodes)).sum()
+
+    def _of_function(self, outputs: Tensor, data: Data) -> Tensor:
+        """What a function of the user's says, of copies: what it edits is its own."""
+        assert self.function is not None
+        try:
+            found = self.function(outputs.clone(), data.clone())
+        except UnweaveError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"the function given as of=, {self.name}(outputs, data), raised {type(error).__name__}: {error}"
+            ) from error
+        return _scalar(found)
 
 
 AnyQuantity = str | Gap | Function | Quantity

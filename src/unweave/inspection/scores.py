@@ -150,7 +150,10 @@ class Scores:
 
     def item(self, kind: Kind, number: int) -> Scored:
         """An item by its place among the scores."""
-        effect = float(self.scores(kind)[number])
+        scores = self.scores(kind)
+        if not 0 <= number < scores.numel():
+            raise RequestError(f"there are {scores.numel():,} {kind}, counted from 0, got {number!r}")
+        effect = float(scores[number])
         if kind == "edges":
             a, b = self.edge_index[:, number].tolist()
             return Scored(kind, (a, b), effect, self._possible(effect))
@@ -196,31 +199,35 @@ class Scores:
     def group(self, items: Request | Scored | Sequence[Scored]) -> float:
         """The predicted effect of forgetting a group at once: what a subject contributed is the negative of it.
 
-        It is that of the set, on the graph without all of it, not the sum of its scores. Columns alone are added up: a
-        model without them has no weights on them, and one step on the graph without them does not know that.
+        It is that of the set, on the graph without all of it, not the sum of its scores. Whole columns are added to
+        that by their scores: a model without them has no weights on them, and one step on the graph without them does
+        not know that.
 
         Args:
             items: A request, or items as :meth:`top` gives them.
         """
         asked = items if isinstance(items, Request) else self.request(items)
         removal = remove(self.subject.data, asked)  # which also checks it
-        if columns := self._columns(asked):
-            return float(self.features[columns].sum())
+        columns = self._columns(asked)
+        added = float(self.features[columns].sum()) if columns else 0.0
+        left = _but(asked, set(columns)) if columns else asked
+        if left is None:
+            return added
+        removal = remove(self.subject.data, left) if columns else removal
         check_classes(self.subject.data, removal.data, self.subject.objective.loss, allowed=True)
         outputs, along = self.subject.outputs(removal.data)
-        return self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
+        return added + self.subject.scorer.together(outputs, along, removal.nodes, removal.labels)
 
     def _columns(self, asked: Request) -> list[int]:
-        """The columns that a request takes from all nodes that have them; none where it takes anything else."""
+        """The columns that a request takes from all nodes that have them and stay."""
         given = {node: columns for node, columns in asked.features.items() if not isinstance(columns, str)}
-        if asked.nodes or asked.edges or asked.labels or len(given) < len(asked.features):
-            return []
         named = sorted({column for columns in given.values() for column in columns})
         place = {column: number for number, column in enumerate(named)}
         left = self.subject.objective.data.x[:, named] != 0
+        left[[*asked.nodes, *asked.features.keys() - given.keys()]] = False
         for node, columns in given.items():
             left[node, [place[column] for column in columns]] = False
-        return [] if bool(left.any()) else named
+        return [column for column, gone in zip(named, (~left.any(dim=0)).tolist(), strict=True) if gone]
 
     def to_dict(self, kinds: Sequence[Kind] = TOLD, k: int = 10) -> dict[str, Any]:
         """The inspection as a JSON document, with the k items of each kind that matter most."""
@@ -271,3 +278,15 @@ class Scores:
 
     def __str__(self) -> str:
         return self.table()
+
+
+def _but(request: Request, columns: set[int]) -> Request | None:
+    """A request less some columns of features; ``None`` where nothing is left."""
+    kept: dict[int, Any] = {
+        node: named if isinstance(named, str) else [column for column in named if column not in columns]
+        for node, named in request.features.items()
+    }
+    kept = {node: named for node, named in kept.items() if named}
+    if not (request.nodes or request.edges or request.labels or kept):
+        return None
+    return Request(nodes=request.nodes, edges=request.edges, features=kept, labels=request.labels)

@@ -1,8 +1,8 @@
-"""Whether a step can be believed on a model that fits its training nodes almost perfectly.
+"""Whether a step can be believed on a model that fits its training nodes almost perfectly, or hardly yet.
 
-There the loss is saturated: a step may lower the local objective and its gradient, and still have left the region in
-which the curvature at θ0 says anything. How far the outputs of the training nodes move tells. Along a step x from θ0
-their mean KL is ½ xᵀFx at first, with F their Fisher information, so that an eighth of the step moves them by a
+In the first case the loss is saturated: a step may lower the local objective and its gradient, and still have left the
+region in which the curvature at θ0 says anything. How far the outputs of the training nodes move tells. Along a step x
+from θ0 their mean KL is ½ xᵀFx at first, with F their Fisher information, so that an eighth of the step moves them by a
 sixty-fourth; where the whole step moves them by much less than that promises, or much more, it is shortened until it
 does not.
 
@@ -10,21 +10,26 @@ What it does to nodes that were not trained on is told by no curvature. There th
 changed the graph under the model it moved the outputs by so much, and the answer, which is to make up for that, may not
 move them as far. A step that does is shortened as well. How near it then is to retraining nobody knows, so that the
 receipt of such a model warns.
+
+Training that was stopped long before its end is not followed to the end by a retraining either, which stops as early. A
+step that solves for where training without the data would lead goes too far, and the less training had done the more;
+the request is the measure there as well.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from unweave._core.tuning import TUNING
-from unweave.curvature.solvers import LowRank
+from unweave.curvature.solvers import LowRank, minimise
 from unweave.graph.index import among
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
 from unweave.request import ALL
 
-__all__ = ["beyond", "confirmed", "confirming_passes", "restless", "saturated"]
+__all__ = ["beyond", "confirmed", "confirming_passes", "restless", "saturated", "still_falling"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""
@@ -40,19 +45,69 @@ def saturated(problem: Problem) -> bool:
 
 def confirming_passes(problem: Problem) -> int:
     """Passes that :func:`confirmed` takes at most."""
-    return 3 + TUNING.step.shortenings if saturated(problem) else 0
+    return 3 + TUNING.step.shortenings + 2 * TUNING.search.first if problem.remaining.loss.classes else 0
 
 
-def confirmed(problem: Problem, theta: Tensor, point: Point | None) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
+def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float:
+    """The share of its objective that training left to a few gradients; 0 where it had done most of its work.
+
+    Args:
+        problem: What the request poses.
+        curvature: The top of its curvature.
+        damping: Of the step that is to be confirmed.
+    """
+    _, found = minimise(
+        problem.original.evaluate,
+        problem.theta,
+        problem.original_value,
+        problem.original_gradient,
+        lambda g: curvature.solve(g, damping),
+        evaluations=TUNING.search.first,
+        tolerance=0.0,
+    )
+    share = 1 - found.value / problem.original_value
+    return share if share > TUNING.step.falling else 0.0
+
+
+def confirmed(
+    problem: Problem, theta: Tensor, point: Point | None, left: Callable[[], float]
+) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
     """The answer as far as it can be believed, what was done to it, and what to warn of.
 
     Args:
         problem: What the request poses.
         theta: The answer.
         point: L' there, where it was evaluated already.
+        left: Share of the objective that was still to be gained where training was stopped long before its end, 0 of
+            others; asked only of a step that goes far.
     """
-    if not saturated(problem):
+    if saturated(problem):
+        return _confirmed_saturated(problem, theta, point)
+    if not (farthest := _farthest(problem)):
         return theta, {}, ()
+    x, length = theta - problem.theta, 1.0
+    here = _at(problem, x) if point is None else point
+    first = moved = problem.function_change(here) or 0.0
+    if moved <= farthest or not (unfinished := min(left(), 1.0)):
+        return theta, {}, ()
+    most = (1 - unfinished) * farthest
+    for _ in range(TUNING.step.shortenings):
+        length *= min(TUNING.step.shortened, (most / moved) ** 0.5)  # far outputs move with the square of it
+        moved = problem.function_change(_at(problem, length * x)) or 0.0
+        if moved <= most:
+            break
+    warning = (
+        f"training was far from its end ({unfinished:.0%} of the objective was still to be gained), and a retraining "
+        f"that ends as early follows this request only in part: the step moved outputs "
+        f"{first / problem.request_change:.2g} times as far as the removal itself, and was shortened to {length:.2g} "
+        "of its length. Train for longer, or use method='retrain' where it matters"
+    )
+    return problem.theta + length * x, {"shortened_to": float(f"{length:.3g}")}, (warning,)
+
+
+def _confirmed_saturated(
+    problem: Problem, theta: Tensor, point: Point | None
+) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
     x, length, least = theta - problem.theta, 1.0, TUNING.step.believed
     promised = _moved(problem, _at(problem, PROBED * x)) / PROBED**2
     here, tells, most = _at(problem, x) if point is None else point, promised > problem.feigned, _farthest(problem)
@@ -169,7 +224,7 @@ def _moved(problem: Problem, point: Point) -> float:
 def _farthest(problem: Problem) -> float:
     """The mean KL by which a step may move the outputs of all nodes; 0, which is no bound, where a request moves none.
 
-    That of labels alone does not, nor that of a node without neighbours.
+    That of labels alone does not, nor that of a node without neighbours; and only class probabilities tell.
     """
-    change = problem.request_change
+    change = problem.request_change if problem.remaining.loss.classes else 0.0
     return TUNING.step.farthest * change if change > problem.feigned else 0.0

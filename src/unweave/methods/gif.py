@@ -16,7 +16,7 @@ from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, MinimiseReport, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import beyond, confirmed, confirming_passes, restless, saturated
+from unweave.methods.confirm import beyond, confirmed, confirming_passes, restless, saturated, still_falling
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.rows import passes_for_rows
@@ -27,9 +27,6 @@ __all__ = ["GIF"]
 
 FRESH = 68
 """Passes without a prepared state, as a rule."""
-
-SAME = 1e-3
-"""Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
 
 @register
@@ -116,7 +113,8 @@ class GIF(InfluenceStep):
                 break
             step = step.raised()
         _, step, theta, steps = min(found, key=lambda each: each[0])
-        theta, shortened, doubts = confirmed(problem, theta, None)
+        known, damping = step.space.low_rank(), step.damping
+        theta, shortened, doubts = confirmed(problem, theta, None, lambda: still_falling(problem, known, damping))
         details = {"steps": steps, "evaluations": 1 + spent} | shortened | ({"restless": True} if jumps else {})
         return step, theta, details, (*jumps, *beyond(problem, step.damping / step.least), *doubts)
 
@@ -171,7 +169,8 @@ class GIF(InfluenceStep):
             luck = {} if ready.luck is None else {"luck": ready.luck}
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement} | luck)
         if damping is not None:
-            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point)
+            left = ready.stationarity if ready.stationarity > TUNING.step.unfinished else 0.0
+            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point, lambda: left)
             outcome = replace(
                 outcome,
                 theta=theta,
@@ -229,11 +228,8 @@ class GIF(InfluenceStep):
         ready = self.prepared
         if ready is not None and ready.parameters != problem.digest:
             raise MethodError("prepared= belongs to other parameters; call unweave.prepare on this model")
-        if ready is not None and abs(ready.objective - (now := problem.original_value)) > SAME * abs(now):
-            raise MethodError(
-                f"prepared= belongs to another objective ({ready.objective:.6g}, here {now:.6g}): the same graph, loss "
-                "and weight_decay must be given as when it was prepared"
-            )
+        if ready is not None:
+            ready.refuse_another(problem.original_value)
         serves = ready is not None and (ready.at_minimum or ready.damping > 0) and self.damping is None
         if ready is None or not serves or not bool(problem.forgotten_gradient.any()):
             return None

@@ -274,15 +274,25 @@ def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region
             f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
             "hops given; give the true number of message-passing steps, or leave hops out"
         )
-    reason = f"{region.reach.source} do not explain the change at node {int(outside[0])}"
+    known = "no layer that is known to pass messages explains" if not region.reach.steps else None
+    known = known or f"{region.reach.source} do not explain"
+    reason = f"{known} the change at node {int(outside[0])}; hops= tells how far messages go"
     whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
     return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
 
 
 def _check_graph_is_used(problem: Problem, region: Region, before: Tensor, after: Tensor) -> list[str]:
     """A model whose every output survives a removal bit by bit may not be looking at the graph it is given."""
+    if not torch.equal(before, after):
+        return []
+    if region.reach.steps == 0 and problem.removal.request.edges:
+        return [
+            "no output depends on the edges that the model is given, and it has no layer that passes messages; if it "
+            "computes with an adjacency of its own, what was removed is still in there: build that in forward, from "
+            "data.edge_index"
+        ]
     listens = region.reach.steps is None or int(region.mask.sum()) > 0
-    if not listens or not torch.equal(before, after):
+    if not listens:
         return []
     # A vote of shards is a step function: it may well survive.
     if problem.original.forward is not call and not isinstance(problem.original.model, Shards):

@@ -66,7 +66,10 @@ def check_data(data: Data) -> None:
             )
         aligned = isinstance(value, Tensor) and (data.is_node_attr(key) or data.is_edge_attr(key))
         if key in ("adj", "adj_t") or (key.endswith("_index") and not aligned):
-            raise DataError(f"data.{key} would keep what is removed from edge_index; delete it from the graph first")
+            raise DataError(
+                f"data.{key} would keep what is removed from edge_index; delete it from the graph first (a model that "
+                "computes with it can build it from data.edge_index in forward=)"
+            )
     if data.x.dim() != 2 or not data.x.is_floating_point() or data.x.layout != torch.strided:
         raise DataError(
             f"data.x must be a dense floating-point matrix [nodes, features], got {data.x.dtype} "

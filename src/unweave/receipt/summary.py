@@ -32,7 +32,7 @@ class Summary:
 
     @property
     def relied_on(self) -> bool:
-        """Whether none of the answers is worse than doing nothing, or as good as nothing."""
+        """Whether none of the answers is worse than doing nothing, as good as nothing, or without sign of use."""
         return not any(self.grades.get(name) for name in HARMFUL)
 
     def to_dict(self) -> dict[str, Any]:

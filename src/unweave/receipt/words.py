@@ -31,11 +31,14 @@ GRADES = {
 }
 """What a receipt can say of the model, from exact to useless."""
 
-HARMFUL = ("unchanged", "worse")
-"""What ``strict`` refuses."""
+HARMFUL = ("doubtful", "unchanged", "worse")
+"""What is not to be relied on, and ``strict`` refuses."""
 
 UNDONE = 0.9
-"""Of the pull of what was removed: where a step leaves more, the model is as good as unchanged."""
+"""Of the pull of what was removed: where a step leaves more, nothing shows that it came nearer."""
+
+UNMOVED = 0.01
+"""Of the parameters' length: a step up to which a model is called practically unchanged."""
 
 SAME = 1e-6
 """Relative difference up to which two values of an objective are the same but for rounding."""
@@ -74,7 +77,7 @@ def verdict(record: Record) -> str:
         return f"Nothing to do: {why}. Model: not touched."
     partly = record.reason is not None and record.carried_out
     data = "yes, what earlier requests had left of it" if partly else "yes"
-    kept = [found["what"] for found in record.remembers if found["what"] in OF_MODEL and found["state"] == "kept"]
+    kept = _kept(record)
     but = f"; but {' and '.join(dict.fromkeys(kept))} in it may still hold some of it" if kept else ""
     data = changed_data(record) if record.kind == "change" else data
     return f"Data {done} the graph: {data}. Model: {_model(record)}{but}."
@@ -138,6 +141,11 @@ def _at_minimum(record: Record) -> str:
 
 
 def _doubtful(record: Record) -> str:
+    if _not_needed(record):
+        return (
+            "not touched: its outputs do not depend on what was removed from the graph that it is given, but it may "
+            "compute with what it keeps itself; do not rely on it"
+        )
     if _by_luck(record):
         return (
             f"at a minimum again, but {_apart(record.details['agreement'])}, as far from each other as a deletion "
@@ -182,6 +190,26 @@ def _is_bounded(record: Record) -> bool:
     return proof.get("kind") == "bound" and bool(proof["distance"] <= NEAR * record.parameters["norm_before"])
 
 
+def _not_needed(record: Record) -> bool:
+    """Whether nothing that was trained on changed with the graph."""
+    return record.residual_influence is None and record.objective.get("local_change") is not None
+
+
+def _kept(record: Record) -> list[str]:
+    """What in the model may still hold some of what was removed."""
+    return [found["what"] for found in record.remembers if found["what"] in OF_MODEL and found["state"] == "kept"]
+
+
+def _has_its_own_graph(record: Record) -> bool:
+    """Whether a model passes no messages along the edges it is given, and keeps tensors that may be edges."""
+    return record.region.get("steps") == 0 and any(what in ("a buffer", "a tensor") for what in _kept(record))
+
+
+def _is_undone(record: Record) -> bool:
+    """Whether as good as all of the pull of what was removed is left."""
+    return record.residual_influence is not None and record.residual_influence >= UNDONE
+
+
 def _is_worse(record: Record) -> bool:
     """By the receipt's own figures: the objective that the method is judged by rose, and so did its gradient."""
     if _by_itself(record):
@@ -194,7 +222,8 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("certified", lambda r: (r.certificate or {}).get("kind") == "removal"),
     ("retrained", lambda r: r.anew),
     ("believed", lambda r: r.ladder is not None and r.ladder.get("estimate") is not None),
-    ("not needed", lambda r: r.residual_influence is None and r.objective.get("local_change") is not None),
+    ("doubtful", lambda r: _not_needed(r) and _has_its_own_graph(r)),
+    ("not needed", _not_needed),
     ("unchanged", lambda r: r.kind in ("request", "change") and r.step_norm == 0),
     ("bounded", _is_bounded),
     ("worse", _is_worse),
@@ -203,7 +232,8 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("at a minimum", _by_itself),
     ("told", lambda r: r.residual_influence is None and bool(r.nearness)),
     ("doubtful", lambda r: bool(r.details.get("restless")) or (r.residual_influence or 0.0) > 1),
-    ("unchanged", lambda r: r.residual_influence is not None and r.residual_influence >= UNDONE),
+    ("unchanged", lambda r: _is_undone(r) and r.step_norm <= UNMOVED * r.parameters["norm_before"]),
+    ("doubtful", _is_undone),
 )
 """What a receipt says of the model: the first that holds, and otherwise ``"influence"``."""
 

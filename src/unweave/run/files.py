@@ -6,13 +6,14 @@ On disk a run is a folder of safetensors and JSON, written beside its place and 
 
 from pathlib import Path
 
+import torch
 from safetensors.torch import save as save_tensors
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core.document import to_json
 from unweave.datasets import load
-from unweave.errors import RequestError, RunError
+from unweave.errors import ModelError, RequestError, RunError
 from unweave.graph.edit import MASKS
 from unweave.graph.removal import take
 from unweave.graph.view import GraphView, as_view, digest_of, labels_of
@@ -36,7 +37,7 @@ def files_of(state: State) -> dict[str, bytes]:
         for mask in MASKS
         if data.get(mask) is not None
     }
-    weights = {key: value.detach().cpu().contiguous().clone() for key, value in state.model.state_dict().items()}
+    weights = {key: _dense(key, value).cpu().contiguous().clone() for key, value in state.model.state_dict().items()}
     files = {
         "weights.safetensors": save_tensors(weights),
         "config.json": to_json(Config.of(state).to_dict()),
@@ -52,6 +53,16 @@ def files_of(state: State) -> dict[str, bytes]:
     if state.calibration is not None:
         files["calibration.json"] = to_json(state.calibration.to_dict())
     return files
+
+
+def _dense(name: str, value: Tensor) -> Tensor:
+    """A weight that safetensors can hold."""
+    if value.layout is not torch.strided:
+        raise ModelError(
+            f"{name} of the model is sparse ({value.layout}), and a run is stored as dense tensors; keep its indices "
+            "and values as two buffers, or register it with persistent=False and build it anew when the run is opened"
+        )
+    return value.detach()
 
 
 def state_of(

@@ -6,6 +6,7 @@ import torch
 
 from unweave.errors import DataError, ModelError
 from unweave.graph.draw import draw
+from unweave.objective.parameters import duplicate
 from unweave.objective.scores import closed, gap, log_probabilities
 from unweave.run.forget import forget as forget_request
 from unweave.run.state import State
@@ -77,7 +78,7 @@ def rehearse(state: State, forget: str, *, seed: int, trainer: AnyTrainer | str 
     target = log_probabilities(reference.model, reference.data, state.forward)
     distances = [
         gap(target, log_probabilities(model, reference.data, state.forward), remaining)
-        for model in (state.model, done.model, other.model)
+        for model in (duplicate(state.model), done.model, other.model)  # outputs are taken in eval mode
     ]
     spent = reference.receipts[-1].seconds["forget"]
     recipe = state.training.recipe

@@ -112,7 +112,10 @@ def plan_of(
         wish: At least this share of the gap.
     """
     if budget is not None and any(choice.cost is None for choice in choices):
-        raise MethodError("what a budget allows is not known without the recipe= of the training; give it")
+        raise MethodError(
+            "what a budget allows is not known without the recipe= of the training; give it, or calibrate the run "
+            "(run.calibrate(), unweave calibrate), which retrains with your own trainer= too and tells what that costs"
+        )
     within = [c for c in choices if budget is None or (c.cost is not None and c.cost <= budget)]
     if not within:
         first = choices[0]
