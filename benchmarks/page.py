@@ -12,6 +12,7 @@ from pathlib import Path
 from pages import (
     audit,
     changes,
+    early,
     inspection,
     ladder,
     ladder_matrix,
@@ -43,6 +44,7 @@ from shared import RESULTS
 PAGES = {
     "audit": audit.PAGE,
     "changes": changes.PAGE,
+    "early": early.PAGE,
     "inspection": inspection.PAGE,
     "ladder": ladder.PAGE,
     "ladder_matrix": ladder_matrix.PAGE,

@@ -64,7 +64,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a run of a small model, its graph, and ids for its nodes."""
     place = tmp_path_factory.mktemp("trained")
     data = small_graph(nodes=90)
-    model = uw.models.GCN(data.num_features, int(data.num_classes), hidden=4)
+    model = uw.models.GCN(data.num_features, int(data.num_classes), hidden=16, activation="tanh")
     uw.train(model, data, seed=0, epochs=40, weight_decay=1e-2, forgettable=True).save(place / "run")
     save_file(
         {key: value for key, value in data.to_dict().items() if torch.is_tensor(value)}, place / "graph.safetensors"

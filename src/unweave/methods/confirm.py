@@ -43,9 +43,19 @@ def saturated(problem: Problem) -> bool:
     return _fitted(problem) < TUNING.step.saturated and problem.remaining.loss.fisher
 
 
-def confirming_passes(problem: Problem) -> int:
-    """Passes that :func:`confirmed` takes at most."""
-    return 3 + TUNING.step.shortenings + 2 * TUNING.search.first if problem.remaining.loss.classes else 0
+def confirming_passes(problem: Problem, left: float | None = None) -> int:
+    """Passes that :func:`confirmed` takes at most.
+
+    Args:
+        problem: What the request poses.
+        left: Share of the objective that training left to be gained, where that is known.
+    """
+    if saturated(problem):
+        return 3 + TUNING.step.shortenings
+    if left is not None and left <= TUNING.step.unfinished:
+        return 0
+    looks = 2 * TUNING.search.first if left is None else 0
+    return 1 + TUNING.step.shortenings + looks if problem.remaining.loss.classes else 0
 
 
 def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float:
@@ -70,7 +80,7 @@ def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float
 
 
 def confirmed(
-    problem: Problem, theta: Tensor, point: Point | None, left: Callable[[], float]
+    problem: Problem, theta: Tensor, point: Point | None, left: float | Callable[[], float]
 ) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
     """The answer as far as it can be believed, what was done to it, and what to warn of.
 
@@ -78,17 +88,18 @@ def confirmed(
         problem: What the request poses.
         theta: The answer.
         point: L' there, where it was evaluated already.
-        left: Share of the objective that was still to be gained where training was stopped long before its end, 0 of
-            others; asked only of a step that goes far.
+        left: Share of the objective that training left to be gained; or what tells it of a training that was stopped
+            long before its end, and 0 of others, which is asked of a step that goes far.
     """
     if saturated(problem):
         return _confirmed_saturated(problem, theta, point)
-    if not (farthest := _farthest(problem)):
+    finished = not callable(left) and left <= TUNING.step.unfinished
+    if finished or not (farthest := _farthest(problem)):
         return theta, {}, ()
     x, length = theta - problem.theta, 1.0
     here = _at(problem, x) if point is None else point
     first = moved = problem.function_change(here) or 0.0
-    if moved <= farthest or not (unfinished := min(left(), 1.0)):
+    if moved <= farthest or not (unfinished := min(left() if callable(left) else left, 1.0)):
         return theta, {}, ()
     most = (1 - unfinished) * farthest
     for _ in range(TUNING.step.shortenings):

@@ -169,8 +169,7 @@ class GIF(InfluenceStep):
             luck = {} if ready.luck is None else {"luck": ready.luck}
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement} | luck)
         if damping is not None:
-            left = ready.stationarity if ready.stationarity > TUNING.step.unfinished else 0.0
-            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point, lambda: left)
+            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point, ready.stationarity)
             outcome = replace(
                 outcome,
                 theta=theta,
@@ -195,7 +194,8 @@ class GIF(InfluenceStep):
     def expect(self, problem: Problem) -> Expected:
         """A gradient a step from a prepared state; without one at most what the longer of two ways would take."""
         ready, recorded = self._serving(problem), 2 * LOOKS if problem.meter.device.type == "cuda" else 0
-        first, confirming = TUNING.search.first, confirming_passes(problem)
+        first = TUNING.search.first
+        confirming = confirming_passes(problem, None if ready is None else ready.stationarity)
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:

@@ -123,7 +123,7 @@ class Step:
     loss of 1e-3, five small requests (``benchmarks/overfitted.py``), worst of single seeds: −1.9 without a bound (one
     seed), −0.36 with 1 (four seeds), −0.08 with 0.25 (three of them). No other value was tried."""
 
-    unfinished: float = 1 / 3
+    unfinished: float = 0.35
     """Share of the objective that training left to be gained, by the quadratic model of a prepared state, beyond which
     it was stopped so early that a retraining, which stops as early, does only a part of what a step does. A step of
     such a model that moves outputs farther than ``farthest`` lets it is shortened until it does not, by that times the
