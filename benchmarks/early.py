@@ -1,7 +1,7 @@
 """Models whose training was stopped early: does an influence step lead away from a retraining, which stops as early?
 
     python benchmarks/early.py
-    python benchmarks/early.py --data demo --epochs 15,30 --layers tag,gcn
+    python benchmarks/early.py --data blocks-800 --epochs 15,30 --layers tag,gcn
 
 A cell is a graph, a layer of PyG of which a model has two, a number of epochs of Adam and a seed. It forgets 5 % of the
 edges, 5 % of the nodes and one node by ``gif``, with a prepared state and without, as it is and with steps that are not
@@ -22,6 +22,7 @@ from shared import Document, Gap, arguments, each, lines, made, write_lines
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import ChebConv, GATConv, GCNConv, SAGEConv, TAGConv
+from torch_geometric.utils import stochastic_blockmodel_graph
 
 import unweave as uw
 from unweave._core.tuning import tuned
@@ -33,7 +34,7 @@ LAYERS: dict[str, Any] = {
     "gcn": GCNConv,
     "gat": GATConv,
 }
-GRAPHS = ("demo", "hard-1k")
+GRAPHS = ("hard-1k", "blocks-800")
 EPOCHS = (15, 30, 100)
 HIDDEN, DECAY = 16, 5e-4
 WHOLE = {"unfinished": 1e9, "falling": 1e9}
@@ -64,6 +65,19 @@ class Two(nn.Module):
         return outputs
 
 
+def blocks(size: int = 160, classes: int = 5, features: int = 40) -> Data:
+    """Classes whose nodes have six neighbours each, three in four of their own class, and features that say little."""
+    torch.manual_seed(0)
+    y = torch.arange(classes).repeat_interleave(size)
+    apart = 1.5 / (size * (classes - 1))
+    within = torch.full((classes, classes), apart) + (4.5 / size - apart) * torch.eye(classes)
+    x = 0.5 * torch.randn(classes, features)[y] + 3 * torch.randn(y.numel(), features)
+    edge_index = stochastic_blockmodel_graph([size] * classes, within)
+    data = Data(x=x, edge_index=edge_index, y=y, num_nodes=y.numel())
+    data.num_classes = classes
+    return uw.split(data, seed=0)
+
+
 def train(task: Task, graph: Data) -> nn.Module:
     """Adam for some epochs, however much there is to gain."""
     torch.manual_seed(task.seed)
@@ -79,7 +93,7 @@ def train(task: Task, graph: Data) -> nn.Module:
 
 def measure(task: Task) -> Document:
     """A cell."""
-    graph = uw.load("demo", seed=0) if task.data == "demo" else hard(1000, features=40, classes=5)
+    graph = blocks() if task.data == "blocks-800" else hard(1000, features=40, classes=5)
     model = train(task, graph)
     fresh = uw.Run(model, graph, weight_decay=DECAY)
     ready = fresh.prepare()

@@ -21,18 +21,18 @@ def _rows(found: list[Document]) -> list[dict[str, Any]]:
 def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
-        "Two layers of PyG, 16 hidden units, trained by Adam for so many epochs and no longer, on the embedded graph "
-        "and a generated one of 1,000 nodes, two seeds each. *Left*: the share of the objective that was still to be "
+        "Two layers of PyG, 16 hidden units, trained by Adam for so many epochs and no longer, on two generated "
+        "graphs of 1,000 and 800 nodes, two seeds each. *Left*: the share of the objective that was still to be "
         "gained, by the quadratic model of a prepared state. *Closed*: what `gif` closes of the gap to a model trained "
         "as long, from the same seed, on what remains; 0 is doing nothing. *Whole*: the same with steps that are not "
         "shortened because training was stopped early."
     )
     rows = _rows(found)
-    lengths = sorted({r["epochs"] for r in rows})
-    parts = [(f"{n} epochs, all", [r for r in rows if r["epochs"] == n]) for n in lengths]
-    for n, layer, way in sorted({(r["epochs"], r["layer"], r["way"]) for r in rows}):
-        mine = [r for r in rows if (r["epochs"], r["layer"], r["way"]) == (n, layer, way)]
-        parts.append((f"{n} epochs, {layer}, {way}", mine))
+    wholes = sorted({(r["data"], r["epochs"]) for r in rows})
+    parts = [(f"{data}, {n} epochs", [r for r in rows if (r["data"], r["epochs"]) == (data, n)]) for data, n in wholes]
+    for kind in sorted({(r["data"], r["epochs"], r["layer"], r["way"]) for r in rows}):
+        mine = [r for r in rows if (r["data"], r["epochs"], r["layer"], r["way"]) == kind]
+        parts.append((f"{kind[0]}, {kind[1]} epochs, {kind[2]}, {kind[3]}", mine))
     yield columns(
         parts,
         {

@@ -50,4 +50,4 @@ def test_a_receipt_tells_by_which_numbers_it_was_decided() -> None:
         told = uw.unlearn(model, data, request, steps=1, weight_decay=1e-3).receipt.environment["tuning"]
     assert told["damping"]["share"] == 0.01
     assert told["digest"] != TUNING.digest
-    assert len(json.dumps(told)) < 1000
+    assert len(json.dumps(told)) < 1100

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm, GCNConv
 
 import unweave as uw
+from unweave._core.tuning import TUNING
 from unweave.curvature.damping import least_damping
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import closed, gap, log_probabilities
@@ -87,7 +88,7 @@ def test_the_state_goes_on_with_the_next_request(trained: uw.Run, ready: uw.Prep
     assert first.prepared.age == 1
     request = uw.draw("edges:0.02", first.data, seed=1)
     second = uw.unlearn(first.model, first.data, request, weight_decay=DECAY, prepared=first.prepared)
-    assert second.receipt.passes <= 10
+    assert second.receipt.passes <= 10 + 2 * TUNING.step.halvings, "a step that leaves too much is halved"
     assert second.receipt.details["prepared"] == "after training, 1 request ago"
     with pytest.raises(uw.MethodError, match="belongs to other parameters"):
         uw.unlearn(first.model, first.data, request, weight_decay=DECAY, prepared=ready)

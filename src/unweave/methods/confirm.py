@@ -23,13 +23,14 @@ import torch
 from torch import Tensor
 
 from unweave._core.tuning import TUNING
+from unweave.curvature.local import LocalProblem
 from unweave.curvature.solvers import LowRank, minimise
 from unweave.graph.index import among
 from unweave.methods.problem import Problem
 from unweave.objective.objective import Point
 from unweave.request import ALL
 
-__all__ = ["beyond", "confirmed", "confirming_passes", "restless", "saturated", "still_falling"]
+__all__ = ["beyond", "confirmed", "confirming_passes", "eased", "restless", "saturated", "still_falling"]
 
 PROBED = 1 / 8
 """The share of a step that tells how far the whole of it should move the outputs."""
@@ -56,6 +57,29 @@ def confirming_passes(problem: Problem, left: float | None = None) -> int:
         return 0
     looks = 2 * TUNING.search.first if left is None else 0
     return 1 + TUNING.step.shortenings + looks if problem.remaining.loss.classes else 0
+
+
+def eased(problem: Problem, local: LocalProblem, theta: Tensor, point: Point | None) -> tuple[Tensor, Point]:
+    """A step halved for as long as it leaves more of its own problem's pull than a rehearsal may, and half leaves less.
+
+    Args:
+        problem: What the request poses.
+        local: The problem, without damping.
+        theta: Where the step leads.
+        point: L' there, where it was evaluated already.
+    """
+    x, length = theta - problem.theta, 1.0
+    enough = TUNING.damping.left * float((problem.remaining_gradient - local.slope).norm())
+    here = problem.remaining.look(theta) if point is None else point
+    left = float(local.gradient(here).norm())
+    for _ in range(TUNING.step.halvings):
+        if left <= enough:
+            break
+        there = problem.remaining.look(problem.theta + length / 2 * x)
+        if (less := float(local.gradient(there).norm())) >= left:
+            break
+        length, here, left = length / 2, there, less
+    return theta if length == 1 else problem.theta + length * x, here
 
 
 def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float:

@@ -16,7 +16,7 @@ from unweave.curvature.prepared import Prepared, stationarity
 from unweave.curvature.solvers import Krylov, LowRank, MinimiseReport, Operator, low_rank, minimise
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
-from unweave.methods.confirm import beyond, confirmed, confirming_passes, restless, saturated, still_falling
+from unweave.methods.confirm import beyond, confirmed, confirming_passes, eased, restless, saturated, still_falling
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.rows import passes_for_rows
@@ -169,11 +169,13 @@ class GIF(InfluenceStep):
             luck = {} if ready.luck is None else {"luck": ready.luck}
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement} | luck)
         if damping is not None:
-            theta, shortened, doubts = confirmed(problem, outcome.theta, outcome.point, ready.stationarity)
+            theta, point = eased(problem, problem.local(problem.share), outcome.theta, outcome.point)
+            before = theta
+            theta, shortened, doubts = confirmed(problem, theta, point, ready.stationarity)
             outcome = replace(
                 outcome,
                 theta=theta,
-                point=outcome.point if theta is outcome.theta else None,
+                point=point if theta is before else None,
                 details=outcome.details | shortened,
                 warnings=(*beyond(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
             )
@@ -208,7 +210,7 @@ class GIF(InfluenceStep):
             # On such a model, where that leads nowhere, the curvature is computed for the request.
             anew = (replace(self, prepared=None).expect(problem).most or 0) if saturated(problem) else 0
             how = "one damped influence step and corrections, with the prepared curvature"
-            return Expected(how, 2, most + confirming + anew, settled=True)
+            return Expected(how, 2, most + 2 * TUNING.step.halvings + confirming + anew, settled=True)
         known = super().expect(problem)
         if known.most is None or self.damping is not None or not bool(problem.forgotten_gradient.any()):
             return known

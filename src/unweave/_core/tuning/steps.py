@@ -132,9 +132,14 @@ class Step:
     300 epochs (0.06 to 0.33) moved outputs as far and were right to: so bounded, an SGC on Cora with a fifth of the
     labels flipped would close 0.39 instead of 0.91."""
 
-    falling: float = 1 / 2
+    falling: float = 0.5
     """The same share where nothing is prepared, by what eight gradients really gain: 0.71 to 0.89 of these models that
     were stopped early, 0.14 to 0.42 of the others, 0.64 of a GCN on the embedded graph after 30 epochs."""
+
+    halvings: int = 3
+    """How often a prepared step of a model that is not at a minimum is halved, where it leaves more than
+    ``damping.left`` of the pull that it was to take back. A GCN on a generated graph of 1,000 nodes, 30 epochs: 5 % of
+    the nodes closed −1.0 with all of it left, and +0.1 with half of the step."""
 
     shortened: float = 0.7
     """What the length of a step is multiplied by until it can be believed."""
