@@ -9,7 +9,6 @@ shortened; its line in ``cells.jsonl`` has what each closes of the gap to a mode
 epochs and from the same seed, on what remains. What is there already is not measured again.
 """
 
-import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -120,7 +119,7 @@ def _forget(task: Task, model: nn.Module, run: uw.Run, request: uw.Request) -> D
         whole = run.forget(request, "gif", allow_class_loss=True)
     kept = torch.ones(int(run.data.num_nodes), dtype=torch.bool)
     kept[list(request.nodes)] = False
-    found = Gap(train(task, done.data), done.data, copy.deepcopy(model), kept)
+    found = Gap(train(task, done.data), done.data, model, kept)
     receipt = done.receipts[-1]
     return {
         "gap": found.none,

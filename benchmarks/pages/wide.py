@@ -39,8 +39,9 @@ gradients. By that `sage` on WordNet closes 0.970 (0.951 before) and `sign` 0.99
 (flipped) on CiteSeer and 0.57 (5 % of the edges) on Cora, seed 1;
 - from 7f70146 on gaps are exact to rounding in double precision; before they were off by up to 1e-8, which is as much \
 as one edge may change;
-- from 20ec7d0 on `gin` has SiLU. With tanh it closed 0.978 of 5 % of the nodes of WordNet (agreement 0.93), 0.998 and \
-0.971 on hard-100k (seed 1), 0.999 and 1.000 on hubs-100k, 0.953 and 0.969 there with seed 1, and 0.873 on hard-1m.
+- the `gin` of 20ec7d0 and later has SiLU. With tanh it closed 0.978 of 5 % of the nodes of WordNet (agreement 0.93), \
+0.998 and 0.971 on hard-100k (seed 1), 0.999 and 1.000 on hubs-100k, 0.953 and 0.969 there with seed 1, and \
+0.873 on hard-1m.
 - `gcn` on WordNet at 3e-5 has several minima. With 1,024 units it has them too (`gif` 0.66, 5 % of the edges), and \
 where the decay is lowered step by step from 3e-3 (0.69): [two seeds polished on](../minima/README.md).
 - Of a million nodes at a decay of 3e-4 `sign`, `gat` and `sage-3` were trained (1a0f958) and no request was done in \

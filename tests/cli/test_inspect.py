@@ -80,3 +80,18 @@ def test_what_cannot_be_asked_is_refused(planted: tuple[Path, int, tuple[int, in
     done = CliRunner().invoke(app, [*command, "validation", "--rehearse", "everything"])
     assert done.exit_code == 1
     assert "nodes, labels, edges" in done.output
+    done = CliRunner().invoke(app, [*command, "validation", "--kinds", "rows,shoes"])
+    assert done.exit_code == 1
+    assert "nodes, labels, edges" in done.output
+
+
+def test_only_the_kinds_that_are_asked_for_are_told_and_confirmed(
+    planted: tuple[Path, int, tuple[int, int], int],
+) -> None:
+    folder, node = planted[:2]
+    command = ["inspect", str(folder / "run"), "--data", str(folder / "graph.pt"), "--of", f"node:{node}"]
+    done = CliRunner().invoke(app, [*command, "--kinds", "rows,labels", "--confirm", "2", "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert set(told["top"]) == {"rows", "labels"}
+    assert not any(one["name"].startswith(("edge", "node", "column")) for one in told["confirmed"]["each"])

@@ -300,3 +300,24 @@ def test_a_training_that_ended_is_followed_all_the_way(blocks: Data) -> None:
     for run in (uw.Run(model, blocks, weight_decay=5e-4), uw.Run(model, blocks, weight_decay=5e-4).prepare()):
         with tuned(step={"saturated": 0.0}):
             assert "shortened_to" not in run.forget(uw.draw("edges:0.05", blocks)).receipts[-1].details
+
+
+def test_a_prepared_step_that_leaves_too_much_of_its_pull_is_halved_and_the_receipt_says_so(blocks: Data) -> None:
+    model = Tags()
+    stopped_early(model, blocks, epochs=100)
+    run, seen = uw.Run(model, blocks, weight_decay=5e-4).prepare(), 0
+    with tuned(step={"saturated": 0.0, "unfinished": 1e9}):
+        for node in blocks.train_mask.nonzero().flatten()[:12].tolist():
+            done = run.forget(uw.Request(nodes=[node])).receipts[-1]
+            with tuned(step={"halvings": 0}):
+                whole = run.forget(uw.Request(nodes=[node])).receipts[-1]
+            assert whole.residual_influence is not None
+            assert done.residual_influence is not None
+            if length := done.details.get("halved_to"):
+                seen += 1
+                assert length in (0.5, 0.25, 0.125)
+                assert done.residual_influence < whole.residual_influence
+                assert done.step_norm == pytest.approx(length * whole.step_norm, rel=1e-3)
+            else:
+                assert done.step_norm == pytest.approx(whole.step_norm)
+    assert 0 < seen < 12

@@ -59,7 +59,7 @@ def confirming_passes(problem: Problem, left: float | None = None) -> int:
     return 1 + TUNING.step.shortenings + looks if problem.remaining.loss.classes else 0
 
 
-def eased(problem: Problem, local: LocalProblem, theta: Tensor, point: Point | None) -> tuple[Tensor, Point]:
+def eased(problem: Problem, local: LocalProblem, theta: Tensor, point: Point | None) -> tuple[Tensor, Point, float]:
     """A step halved for as long as it leaves more of its own problem's pull than a rehearsal may, and half leaves less.
 
     Args:
@@ -67,6 +67,9 @@ def eased(problem: Problem, local: LocalProblem, theta: Tensor, point: Point | N
         local: The problem, without damping.
         theta: Where the step leads.
         point: L' there, where it was evaluated already.
+
+    Returns:
+        Where what is taken of it leads, L' there, and which share of it that is.
     """
     x, length = theta - problem.theta, 1.0
     enough = TUNING.damping.left * float((problem.remaining_gradient - local.slope).norm())
@@ -79,7 +82,7 @@ def eased(problem: Problem, local: LocalProblem, theta: Tensor, point: Point | N
         if (less := float(local.gradient(there).norm())) >= left:
             break
         length, here, left = length / 2, there, less
-    return theta if length == 1 else problem.theta + length * x, here
+    return theta if length == 1 else problem.theta + length * x, here, length
 
 
 def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float:
@@ -104,7 +107,7 @@ def still_falling(problem: Problem, curvature: LowRank, damping: float) -> float
 
 
 def confirmed(
-    problem: Problem, theta: Tensor, point: Point | None, left: float | Callable[[], float]
+    problem: Problem, theta: Tensor, point: Point | None, left: Callable[[], float] | None
 ) -> tuple[Tensor, dict[str, Any], tuple[str, ...]]:
     """The answer as far as it can be believed, what was done to it, and what to warn of.
 
@@ -112,18 +115,17 @@ def confirmed(
         problem: What the request poses.
         theta: The answer.
         point: L' there, where it was evaluated already.
-        left: Share of the objective that training left to be gained; or what tells it of a training that was stopped
-            long before its end, and 0 of others, which is asked of a step that goes far.
+        left: Tells the share of the objective that was still to be gained, 0 of a training that had done most of its
+            work; asked of a step that goes far. ``None`` of one that is known to have.
     """
     if saturated(problem):
         return _confirmed_saturated(problem, theta, point)
-    finished = not callable(left) and left <= TUNING.step.unfinished
-    if finished or not (farthest := _farthest(problem)):
+    if left is None or not (farthest := _farthest(problem)):
         return theta, {}, ()
     x, length = theta - problem.theta, 1.0
     here = _at(problem, x) if point is None else point
     first = moved = problem.function_change(here) or 0.0
-    if moved <= farthest or not (unfinished := min(left() if callable(left) else left, 1.0)):
+    if moved <= farthest or not (unfinished := min(left(), 1.0)):
         return theta, {}, ()
     most = (1 - unfinished) * farthest
     for _ in range(TUNING.step.shortenings):

@@ -169,14 +169,17 @@ class GIF(InfluenceStep):
             luck = {} if ready.luck is None else {"luck": ready.luck}
             outcome = replace(outcome, details=outcome.details | {"agreement": ready.agreement} | luck)
         if damping is not None:
-            theta, point = eased(problem, problem.local(problem.share), outcome.theta, outcome.point)
-            before = theta
-            theta, shortened, doubts = confirmed(problem, theta, point, ready.stationarity)
+            left = ready.stationarity
+            taken, point, length = eased(problem, problem.local(problem.share), outcome.theta, outcome.point)
+            theta, shortened, doubts = confirmed(
+                problem, taken, point, (lambda: left) if left > TUNING.step.unfinished else None
+            )
+            eases = {"halved_to": length} if length < 1 else {}
             outcome = replace(
                 outcome,
                 theta=theta,
-                point=point if theta is before else None,
-                details=outcome.details | shortened,
+                point=point if theta is taken else None,
+                details=outcome.details | eases | shortened,
                 warnings=(*beyond(problem, ready.raised, ready.left), *outcome.warnings, *doubts),
             )
         worn = ready.worn(problem.original.stored_edges, problem.original.nodes.numel())

@@ -274,9 +274,10 @@ def _check_region(problem: Problem, region: Region, given: bool) -> tuple[Region
             f"the prediction of node {int(outside[0])} changes although it lies outside the {region.reach.steps} "
             "hops given; give the true number of message-passing steps, or leave hops out"
         )
-    known = "no layer that is known to pass messages explains" if not region.reach.steps else None
-    known = known or f"{region.reach.source} do not explain"
-    reason = f"{known} the change at node {int(outside[0])}; hops= tells how far messages go"
+    change = f"the change at node {int(outside[0])}"
+    reason = f"{region.reach.source} do not explain {change}"
+    if not region.reach.steps:
+        reason = f"no layer that is known to pass messages explains {change}; say how far they go by hops="
     whole = influenced_region(problem.original.data, problem.removal, Reach(None, source=reason))
     return whole, [f"the model mixes nodes beyond its message-passing layers, so the whole graph is affected: {reason}"]
 
