@@ -26,7 +26,15 @@ class Stack(nn.Module):
         self.deeper = nn.ModuleList(layer for layer, _ in more)
         self.reads = nn.ModuleList(read for _, read in more)
         self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
-        self.beside, self.mean = how["beside"], SimpleConv("mean")
+        self.beside, self.mean, self.gain = how["beside"], SimpleConv("mean"), how["direct"]
+        self.direct = None
+
+    def straight(self, in_channels: int, out_channels: int, layers: int) -> None:
+        """The weights of the direct way, which are drawn last."""
+        if self.gain:
+            self.direct = nn.Module()
+            count = 1 if isinstance(self, GCN) else layers + 1
+            self.direct.weights = nn.ModuleList(Linear(in_channels, out_channels, bias=False) for _ in range(count))
 
     def through(self, x: Tensor, *graph: Tensor | None) -> Tensor:
         x = entering(x, self.unit)
@@ -38,6 +46,13 @@ class Stack(nn.Module):
                 h = self.mean(h, graph[0], graph[1] if isinstance(self, GCN) else None)
             h = F.dropout(self.act(h), self.dropout, training=self.training)
             out = out + read(h, *graph)
+        if self.direct is not None:
+            assert isinstance(self.direct.weights, nn.ModuleList)
+            for weights in self.direct.weights:
+                if isinstance(self, GCN):
+                    x = APPNP(K=2 + len(self.reads), alpha=0.0)(x, *graph)
+                out = out + self.gain * weights(x)
+                x = self.mean(x, graph[0])
         return out  # type: ignore[no-any-return]
 
 
@@ -52,6 +67,7 @@ def stacked(
 class GCN(Stack):
     def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
         super().__init__(*stacked(GCNConv, in_channels, out_channels, hidden, layers, how["beside"]), **how)
+        self.straight(in_channels, out_channels, layers)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         return self.through(x, edge_index, edge_weight)
@@ -60,6 +76,7 @@ class GCN(Stack):
 class SAGE(Stack):
     def __init__(self, in_channels: int, out_channels: int, *, hidden: int, layers: int, **how: Any) -> None:
         super().__init__(*stacked(SAGEConv, in_channels, out_channels, hidden, layers, how["beside"]), **how)
+        self.straight(in_channels, out_channels, layers)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.through(x, edge_index)
@@ -71,20 +88,24 @@ class SIGN(nn.Module):
         self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.last = Linear(hidden, out_channels)
+        self.gain, count = how["direct"], layers + 1 if how["direct"] else 0
+        self.direct = nn.ModuleList(Linear(in_channels, out_channels, bias=False) for _ in range(count))
         self.act, self.dropout, self.unit = ACTIVATIONS[how["activation"]](), how["dropout"], how["unit"]
         self.step = SimpleConv("mean")
 
     def reset_parameters(self) -> None:
-        for layer in (*self.distances, self.last):
+        for layer in (*self.distances, self.last, *self.direct):
             layer.reset_parameters()
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        x, hidden = entering(x, self.unit), self.bias
-        for weights in self.distances:
+        x, hidden, straight = entering(x, self.unit), self.bias, 0.0
+        for away, weights in enumerate(self.distances):
             hidden = hidden + weights(x)
+            straight = straight + self.gain * self.direct[away](x) if self.direct else straight
             x = self.step(x, edge_index, edge_weight)
-        return self.last(F.dropout(self.act(hidden), self.dropout, training=self.training))  # type: ignore[no-any-return]
+        inner = F.dropout(self.act(hidden), self.dropout, training=self.training)
+        return self.last(inner) + straight  # type: ignore[no-any-return]
 
 
 class SGC(nn.Module):
@@ -115,6 +136,7 @@ class GIN(Stack):
             return GINConv(nn.Sequential(*inner, nn.Linear(hidden if inner else size, width)), aggr=aggregation)
 
         super().__init__(*stacked(layer, in_channels, out_channels, hidden, layers, how["beside"]), **how)
+        self.straight(in_channels, out_channels, layers)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.through(x, edge_index)
@@ -163,6 +185,7 @@ class GAT(Stack):
         inner = [layer(in_channels if how["beside"] else wide, hidden, heads) for _ in range(layers - 2)]
         reads = [layer(wide, out_channels, 1) for _ in inner]
         super().__init__(first, last, list(zip(inner, reads, strict=True)), **how)
+        self.straight(in_channels, out_channels, layers)
         self.alike = attention == "features"
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

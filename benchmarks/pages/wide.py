@@ -106,7 +106,8 @@ def blocks(found: list[Document]) -> Blocks:
         },
     )
     yield TRIED.splitlines()
-    where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
+    measured = [*found, *(r for cell in found for r in cell["requests"].values() if "commit" in r)]
+    where = places(measured, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield (
         "Measured by `python benchmarks/wide.py --device cuda --jobs 9`, the newer cells with `--requests "
         "edges:0.05,nodes:0.05` or the first of them, those of Cora and CiteSeer by `--device cpu --seeds 0,1 --data "

@@ -43,10 +43,15 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gat-beside": ("gat", {"hidden": 4, "heads": 1, "attention": "features", "layers": 3, "beside": True}),
     "sage": ("sage", {"hidden": 4}),
     "sage-wide": ("sage", {"hidden": 7, "activation": "tanh", "layers": 3, "unit": True, "beside": True}),
+    "gcn-direct": ("gcn", {"hidden": 4, "activation": "tanh", "layers": 3, "beside": True, "direct": 3.0}),
+    "sage-direct": ("sage", {"hidden": 7, "activation": "tanh", "unit": True, "direct": 3.0}),
+    "gin-direct": ("gin", {"hidden": 4, "aggregation": "mean", "layers": 3, "direct": 3.0}),
+    "gat-direct": ("gat", {"hidden": 4, "heads": 1, "attention": "features", "layers": 3, "direct": 3.0}),
+    "sign-direct": ("sign", {"hidden": 4, "direct": 3.0}),
     "sign": ("sign", {"hidden": 4}),
     "sign-wide": ("sign", {"hidden": 7, "layers": 2, "unit": True}),
 }
-WEIGHTED = ("gcn", "sgc", "sign", "gcn-wide", "gcn-beside", "sgc-wide")
+WEIGHTED = ("gcn", "sgc", "sign", "gcn-wide", "gcn-beside", "gcn-direct", "sign-direct", "sgc-wide")
 Forms = pytest.mark.parametrize("form", FORMS)
 
 
@@ -196,7 +201,8 @@ def test_explainers_and_hooks_see_the_messages(form: str) -> None:
     explanation = explainer(data.x, data.edge_index, index=0)
     assert float(explanation.edge_mask.max()) > 0
     torch.testing.assert_close(ours(data.x, data.edge_index), before)
-    name = "gat-wide" if form in ("gat-wide", "gat-beside") else form.partition("-")[0]
+    alike = FORMS[form][1].get("attention") == "features"
+    name = "gat-wide" if alike else form.partition("-")[0]
     layer = ours.get_submodule({"sgc": "propagate", "sign": "step"}.get(name, "conv1"))
     calls: list[str] = []
     handle = layer.register_propagate_forward_pre_hook(lambda *_: calls.append("propagate"))  # type: ignore[operator, union-attr]
@@ -300,7 +306,9 @@ def test_on_a_real_graph(form: str, real_data: Path) -> None:
 def test_a_layer_that_was_set_to_something_else_is_pygs() -> None:
     data = small_graph()
     ours = uw.models.GCN(8, 3).eval()
-    theirs = PLAIN["gcn"](8, 3, hidden=16, layers=2, dropout=0.5, activation="relu", unit=False, beside=False).eval()
+    theirs = PLAIN["gcn"](
+        8, 3, hidden=16, layers=2, dropout=0.5, activation="relu", unit=False, beside=False, direct=0.0
+    ).eval()
     theirs.load_state_dict(ours.state_dict())
     for model in (ours, theirs):
         model.conv1.add_self_loops = False

@@ -56,6 +56,8 @@ class Form(ABC):
         gains: Of every step, how far what a row sends next, or its output, moves at most as what it hears moves by 1.
         size: 1 + directions.
         first: The names of the weights that the model meets first.
+        straight: From how many distances a direct way reads features, after whatever else a state has: what is to be
+            sent of it, and what is to be added after each step to come.
     """
 
     matrix: Literal["normalised", "mean"]
@@ -63,9 +65,11 @@ class Form(ABC):
     roots: bool = False
     gains: Sequence[float]
 
-    def __init__(self, weights: Weights, unit: bool, first: Sequence[str]) -> None:
-        self._weights, self._unit, self.first = weights, unit, first
-        self.size = next(iter(weights.values())).size(0)
+    def __init__(self, weights: Weights, unit: bool, first: Sequence[str], direct: tuple[float, list[str]]) -> None:
+        gain, straight = direct
+        self._weights, self._unit, self.first = dict(weights), unit, [*first, *straight]
+        self._weights.update((name, gain * weights[name]) for name in straight)
+        self.size, self.straight = next(iter(weights.values())).size(0), len(straight)
 
     def enter(self, x: Tensor) -> State:
         """Some rows of features, ``[rows, width]``, as the first step takes them; of a whole graph as sparse as it is.
@@ -77,7 +81,8 @@ class Form(ABC):
         sparse = _sparse(x)
         flat = weight.flatten(0, 1).mT
         product = x @ flat if sparse is None else multiply(sparse, flat)
-        return product.view(-1, *weight.shape[:2]).chunk(len(self.first), dim=-1)
+        widths = [self._weights[name].size(1) for name in self.first]
+        return torch.split(product.view(-1, *weight.shape[:2]), widths, dim=-1)
 
     def fading(self, x: Tensor, entered: State, slopes: State) -> Tensor:
         """Σ_v x_vj ∂Φ/∂x_vj of every column j of all features, from the slopes of Φ by what they entered as.
@@ -102,6 +107,21 @@ class Form(ABC):
         found = rows @ weight[0].mT
         found[:, 1:] += moved
         return found
+
+    def _parted(self, step: int, state: State) -> tuple[State, State]:
+        """A state before a step without the direct way, and that of the direct way."""
+        left = self.straight - step if self.straight > 1 else self.straight
+        return state[: len(state) - left], state[len(state) - left :]
+
+    def _straight_on(self, step: int, heard: Tensor, width: int, state: Before) -> tuple[Tensor, State]:
+        """What was heard beside so many columns of the direct way, and that way after the step."""
+        if not self.straight:
+            return heard, ()
+        heard, passed = torch.split(heard, [heard.size(-1) - width, width], dim=-1)
+        if self.straight == 1:
+            return heard, (passed,)
+        _, (_, own, *others) = self._parted(step, state())
+        return heard, (passed + own, *others)
 
     @abstractmethod
     def message(self, step: int, state: State) -> Tensor:
@@ -142,7 +162,7 @@ class _Linear(Form):
     matrix = "normalised"
 
     def __init__(self, weights: Weights, unit: bool, steps: int) -> None:
-        super().__init__(weights, unit, ["linear.weight"])
+        super().__init__(weights, unit, ["linear.weight"], (1.0, []))
         self.steps, self.gains = steps, [1.0] * steps
 
     def message(self, step: int, state: State) -> Tensor:
@@ -162,19 +182,25 @@ class _Wide(Form):
 
     def __init__(self, weights: Weights, model: SIGN) -> None:
         self.steps, self._activation = len(model.distances) - 1, model.activation
-        super().__init__(weights, model.unit, [f"distances.{k}.weight" for k in range(self.steps, -1, -1)])
-        self.gains = [1.0] * (self.steps - 1) + [_gain(weights["last.weight"])]
+        away = range(self.steps, -1, -1)
+        straight = [f"direct.{k}.weight" for k in away if model.direct]
+        first = [f"distances.{k}.weight" for k in away]
+        super().__init__(weights, model.unit, first, (model.gain, straight))
+        self.gains = [1.0] * (self.steps - 1) + [_gain(weights["last.weight"]) + bool(straight)]
 
     def message(self, step: int, state: State) -> Tensor:
-        return state[0]
+        own, straight = self._parted(step, state)
+        return torch.cat([own[0], *straight[:1]], dim=-1)
 
     def after(self, step: int, heard: Tensor, state: Before) -> State:
-        _, own, *others = state()
-        return (heard + own, *others)
+        heard, straight = self._straight_on(step, heard, self._weights["last.weight"].size(1), state)
+        (_, own, *others), _ = self._parted(step, state())
+        return (heard + own, *others, *straight)
 
     def leave(self, state: State) -> Tensor:
         h = _activated(self._activation, state[0] + self._weights["bias"])
-        return self._product(h, ["last.weight"]) + self._weights["last.bias"]
+        outputs = self._product(h, ["last.weight"]) + self._weights["last.bias"]
+        return outputs + state[1] if self.straight else outputs
 
 
 class _Stacked(Form):
@@ -185,13 +211,18 @@ class _Stacked(Form):
         self._to, self._bias = ("lin_l.weight", "lin_l.bias") if roots else ("lin.weight", "bias")
         self._own = "lin_r.weight" if roots else None
         names = [name for name in (self._to, self._own) if name is not None]
-        super().__init__(weights, model.unit, [f"conv1.{name}" for name in names])
+        direct: tuple[float, list[str]] = (1.0, [])
+        if model.direct is not None:
+            farthest_first = reversed(range(len(model.direct.weights)))
+            direct = model.direct.gain, [f"direct.weights.{n}.weight" for n in farthest_first]
+        super().__init__(weights, model.unit, [f"conv1.{name}" for name in names], direct)
         self._activation = model.activation
         deeper, reads = ([f"{part}.{i}" for i in range(len(model.deeper))] for part in ("deeper", "reads"))
         self._hidden, self._reads = ["conv1", *deeper], ["conv2", *reads]
         self.steps = len(self._hidden) + 1
         nexts = ([f"{layer}.{name}" for layer in self._layers(step) for name in names] for step in range(1, self.steps))
-        self.gains = [*(_gain(*(weights[name] for name in each)) for each in nexts), 1.0]
+        gains = (_gain(*(weights[name] for name in each)) for each in nexts)
+        self.gains = [*(max(gain, 1.0) if self.straight else gain for gain in gains), 1.0 + bool(self.straight)]
 
     def _layers(self, step: int) -> list[str]:
         """The layers that a step belongs to: the read-out of the hidden layer before it, and the next hidden layer."""
@@ -201,20 +232,22 @@ class _Stacked(Form):
         return self._product(rows, [f"{layer}.{name}" for layer in self._layers(step)])
 
     def message(self, step: int, state: State) -> Tensor:
-        return state[0] if step == 0 else self._taken(step, state[0], self._to)
+        own, straight = self._parted(step, state)
+        return torch.cat([own[0] if step == 0 else self._taken(step, own[0], self._to), *straight[:1]], dim=-1)
 
     def after(self, step: int, heard: Tensor, state: Before) -> State:
+        classes = self._weights[f"conv2.{self._bias}"].size(-1)
+        heard, straight = self._straight_on(step, heard, classes, state)
         heard = heard + torch.cat([self._weights[f"{layer}.{self._bias}"] for layer in self._layers(step)], -1)
         if self._own is not None:
-            before = state()
+            before, _ = self._parted(step, state())
             heard = heard + (before[1] if step == 0 else self._taken(step, before[0], self._own))
         if step == 0:
-            return (_activated(self._activation, heard),)
-        classes = self._weights[f"conv2.{self._bias}"].size(-1)
+            return (_activated(self._activation, heard), *straight)
         outputs = heard[..., :classes] + (state()[1] if step > 1 else 0.0)
         if step == self.steps - 1:
-            return (outputs,)
-        return (_activated(self._activation, heard[..., classes:]), outputs)
+            return (outputs + straight[0] if straight else outputs,)
+        return (_activated(self._activation, heard[..., classes:]), outputs, *straight)
 
     def leave(self, state: State) -> Tensor:
         return state[0]

@@ -115,6 +115,8 @@ def build(
         layered = {} if name == "sgc" else {"hidden": width(nodes), "activation": "tanh"}
         options = layered | WIDE.get(name, {}) | {"unit": in_channels >= FEW}
     options |= {key: value for key, value in given.items() if value is not None}
+    if forgettable and nodes is not None and name in DIRECTED and in_channels < options["hidden"]:
+        options.setdefault("direct", DIRECT)
     try:
         return MODELS[name](in_channels, out_channels, **options)
     except TypeError as error:
@@ -131,6 +133,15 @@ def _of_pairs(name: str, size: int, wide: int, given: dict[str, Any]) -> nn.Modu
     except TypeError as error:
         raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
 
+
+DIRECTED = ("gat", "gcn", "gin", "sage", "sign")
+"""Models that a direct way can be added to; an SGC is nothing else."""
+
+DIRECT = 10.0
+"""How much a direct way counts (:class:`~unweave.models.direct.Direct`) in a wide model of fewer features than hidden
+units. Through the units a linear part then takes more parameters than by itself; of more features than units it is the
+units that are fewer, and keep it from fitting noise. Weight decay of it is a hundredth of that of the units: where
+validation chose both, that of SGC was a thirtieth to a thousandth of that of GCN (``benchmarks/results/wide``)."""
 
 FEW = 16
 """Features below which a node's length tells too much to be left out."""

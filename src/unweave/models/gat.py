@@ -39,6 +39,7 @@ class GAT(Stack):
         attention: ``learnt``, as in the paper, or ``features``: a node listens to its neighbours by how alike their
             features are to its own (:class:`~unweave.models.alike.AlikeConv`), beside itself.
         beside: Let the layers between start from the features (:class:`~unweave.models.stack.Stack`).
+        direct: How much a way from the features to the outputs without an activation counts; 0 for none.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class GAT(Stack):
         unit: bool = False,
         attention: Literal["learnt", "features"] = "learnt",
         beside: bool = False,
+        direct: float = 0.0,
     ) -> None:
         if not 0 < temperature < float("inf"):
             raise ModelError(f"temperature must be positive, got {temperature}")
@@ -78,6 +80,7 @@ class GAT(Stack):
             activation=activation,
             unit=unit,
             beside=beside,
+            direct=direct,
         )
         self.config |= {"hidden": hidden, "heads": heads, "temperature": temperature, "attention": attention}
 

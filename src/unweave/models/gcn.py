@@ -1,8 +1,11 @@
 """Graph convolutional network (Kipf and Welling, ICLR'17)."""
 
-from torch import Tensor, nn
+from functools import partial
+
+from torch import Tensor
 from torch_geometric.nn import GCNConv, MessagePassing
 
+from unweave.models.sgc import SparseAPPNP
 from unweave.models.stack import Stack
 from unweave.models.structure import bare, normalised, serves, spread
 
@@ -43,11 +46,11 @@ class GCN(Stack):
     The arguments are those of :class:`~unweave.models.stack.Stack`.
     """
 
-    layer = SparseGCNConv
+    layer, roots, step = SparseGCNConv, False, partial(SparseAPPNP, 1)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits, ``[nodes, classes]``."""
         return self.through(x, edge_index, edge_weight)
 
-    def _spread(self, step: nn.Module, h: Tensor, *graph: Tensor | None) -> Tensor:
-        return step(h, *graph)  # type: ignore[no-any-return]
+    def _weighed(self, *graph: Tensor | None) -> tuple[Tensor | None, ...]:
+        return graph

@@ -31,6 +31,7 @@ class GIN(Stack):
         perceptron: Linear layers of a perceptron: 2 as in the paper, or 1, which leaves two layers in all and with
             enough hidden units one minimum.
         beside: Let the layers between start from the features (:class:`~unweave.models.stack.Stack`).
+        direct: How much a way from the features to the outputs without an activation counts; 0 for none.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class GIN(Stack):
         unit: bool = False,
         perceptron: int = 2,
         beside: bool = False,
+        direct: float = 0.0,
     ) -> None:
         if aggregation not in ("sum", "mean") or perceptron not in (1, 2):
             raise ModelError(
@@ -69,6 +71,7 @@ class GIN(Stack):
             activation=activation,
             unit=unit,
             beside=beside,
+            direct=direct,
         )
         self.config |= {"aggregation": aggregation, "perceptron": perceptron}
 

@@ -46,6 +46,8 @@ class SIGN(nn.Module):
         activation: One of :data:`~unweave.models.activation.ACTIVATIONS`.
         layers: Steps of propagation, K.
         unit: Take every node's features at length 1.
+        direct: γ, how much a way without an activation counts that is added, γ Σₖ Pᵏ X Vₖ, as in
+            :class:`~unweave.models.direct.Direct`; 0 for none.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SIGN(nn.Module):
         activation: str = "tanh",
         layers: int = 3,
         unit: bool = False,
+        direct: float = 0.0,
     ) -> None:
         super().__init__()
         if layers < 1 or hidden < 1:
@@ -70,20 +73,27 @@ class SIGN(nn.Module):
             "activation": activation,
             "layers": layers,
             "unit": unit,
+            "direct": direct,
         }
         self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
         self.bias = nn.Parameter(torch.zeros(hidden))
         self.last = Linear(hidden, out_channels)
+        self.direct = nn.ModuleList(Linear(in_channels, out_channels, bias=False) for _ in range(layers + 1) if direct)
         self.step = SparseMeanConv()
-        self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
+        self.dropout, self.activation, self.unit, self.gain = dropout, activation_of(activation), unit, direct
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for layer in (*self.distances, self.last):
+        for layer in (*self.distances, self.last, *self.direct):
             layer.reset_parameters()
         nn.init.zeros_(self.bias)
 
-    def _own(self, x: Tensor, weights: nn.Module) -> Tensor:
+    def _own(self, x: Tensor, away: int) -> Tensor:
+        """What the hidden layer takes of some rows, and beside it what goes to the outputs directly."""
+        own = self._times(x, self.distances[away])
+        return torch.cat([own, self.gain * self._times(x, self.direct[away])], dim=1) if self.direct else own
+
+    def _times(self, x: Tensor, weights: nn.Module) -> Tensor:
         assert isinstance(weights, Linear)
         return project(x, weights.weight, given=True) if bare(weights) else weights(x)
 
@@ -95,18 +105,19 @@ class SIGN(nn.Module):
             for _ in self.distances[1:]:
                 rows.append(self.step(rows[-1], edge_index, edge_weight))
             return self.of_rows(*rows)
-        *nearer, h = (self._own(x, weights) for weights in self.distances)
-        for own in reversed(nearer):
-            h = self.step(h, edge_index, edge_weight) + own
+        h = self._own(x, len(self.distances) - 1)
+        for away in reversed(range(len(self.distances) - 1)):
+            h = self.step(h, edge_index, edge_weight) + self._own(x, away)
         return self._read(h)
 
     def of_rows(self, *rows: Tensor) -> Tensor:
         """The same for some nodes, from their rows of X, PX, …, P^K X."""
-        h = self._own(rows[0], self.distances[0])
-        for some, weights in zip(rows[1:], list(self.distances)[1:], strict=True):
-            h = h + self._own(some, weights)
+        h = self._own(rows[0], 0)
+        for away, some in enumerate(rows[1:], start=1):
+            h = h + self._own(some, away)
         return self._read(h)
 
     def _read(self, h: Tensor) -> Tensor:
-        h = F.dropout(self.activation(h + self.bias), self.dropout, training=self.training)
-        return self.last(h)  # type: ignore[no-any-return]
+        hidden = self.bias.numel()
+        inner = F.dropout(self.activation(h[:, :hidden] + self.bias), self.dropout, training=self.training)
+        return self.last(inner) + h[:, hidden:] if self.direct else self.last(inner)  # type: ignore[no-any-return]

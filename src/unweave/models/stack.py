@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
+from unweave.models.direct import Direct
 from unweave.models.sign import SparseMeanConv
 from unweave.models.structure import entering
 
@@ -36,11 +37,19 @@ class Stack(nn.Module):
         unit: Take every node's features at length 1. Weight decay then means the same on every graph.
         beside: Let the layers between start from the features beside the first, the third layer a step away (the mean
             over the neighbours), the fourth two, …, and not from each other.
+        direct: How much a way from the features to the outputs without an activation counts
+            (:class:`~unweave.models.direct.Direct`); 0 for none.
         convolution: A layer of so many inputs and outputs, at its place; by default the model's own.
     """
 
     layer: ClassVar[Callable[..., MessagePassing]]
     """The layer of a model that is built of one kind: of so many inputs and outputs, and ``given``."""
+
+    roots: ClassVar[bool] = True
+    """Whether a layer takes a node's own features beside its neighbours', so that the model reads every distance."""
+
+    step: ClassVar[Callable[[], MessagePassing]] = SparseMeanConv
+    """Makes a step of propagation without parameters, as a layer would take it."""
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class Stack(nn.Module):
         layers: int = 2,
         unit: bool = False,
         beside: bool = False,
+        direct: float = 0.0,
         convolution: Callable[[int, int, Place], MessagePassing] | None = None,
     ) -> None:
         super().__init__()
@@ -68,6 +78,7 @@ class Stack(nn.Module):
             "activation": activation,
             "unit": unit,
             "beside": beside,
+            "direct": direct,
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")
@@ -77,6 +88,8 @@ class Stack(nn.Module):
         )
         self.reads = nn.ModuleList(convolution(hidden, out_channels, "last") for _ in range(layers - 2))
         self.steps = nn.ModuleList(SparseMeanConv() for _ in self.deeper if beside)
+        read = range(layers + 1) if self.roots else [layers]
+        self.direct = Direct(in_channels, out_channels, read, direct, type(self).step) if direct else None
         self.dropout, self.activation, self.unit = dropout, activation_of(activation), unit
 
     def _usual(self, size: int, width: int, place: Place) -> MessagePassing:
@@ -90,22 +103,31 @@ class Stack(nn.Module):
         for away, (convolution, read) in enumerate(zip(self.deeper, self.reads, strict=True)):
             h = convolution(x if self.steps else h, *graph)
             for _ in range(away + 1 if self.steps else 0):
-                h = self._spread(self.steps[away], h, *graph)
+                h = self.steps[away](h, *self._weighed(*graph))
             h = self._between(h)
             outputs = outputs + read(h, *graph)
+        if self.direct is not None:
+            outputs = outputs + self.direct(x, *self._weighed(*graph))
         return outputs  # type: ignore[no-any-return]
 
     def same_step(self) -> dict[str, str]:
         """Layers that take the same step, some beside others: what they have in common, by their names."""
         reads = {name: "reads" for name, _ in self.named_modules() if name == "conv2" or name.startswith("reads.")}
-        if not self.steps:
-            return reads
-        firsts = {name: "firsts" for name, _ in self.named_modules() if name == "conv1" or name.startswith("deeper.")}
-        return reads | firsts | {f"steps.{away}": "steps" for away in range(len(self.steps))}
+        firsts = ["conv1", *(f"deeper.{away}" for away in range(len(self.deeper)) if self.steps)]
+        between = (
+            [f"deeper.{away}" for away in range(len(self.deeper))] if not self.steps else ["steps"] * len(self.steps)
+        )
+        straight = [] if self.direct is None else [f"direct.steps.{away}" for away in range(len(self.direct.steps))]
+        return (
+            reads
+            | dict.fromkeys(firsts, "firsts")
+            | {f"steps.{away}": "steps" for away in range(len(self.steps))}
+            | dict(zip(straight, ["firsts", "reads", *between], strict=False))
+        )
 
-    def _spread(self, step: nn.Module, h: Tensor, *graph: Tensor | None) -> Tensor:
-        """One step of what stands beside the first layer."""
-        return step(h, graph[0])  # type: ignore[no-any-return]
+    def _weighed(self, *graph: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What a step without parameters is given of what every layer is given."""
+        return graph[:1]
 
     def _between(self, h: Tensor) -> Tensor:
         return F.dropout(self.activation(h), self.dropout, training=self.training)
