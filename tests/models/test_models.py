@@ -27,7 +27,7 @@ def test_by_name_and_in_two_forms() -> None:
         wide = uw.models.build(name, 30, 3, forgettable=True, nodes=20_000)
         assert wide.config["unit"]
         assert wide.config.get("hidden", 256) == 256
-        assert wide.config.get("activation", "tanh") == ("silu" if name == "gin" else "tanh")
+        assert wide.config.get("activation", "tanh") == "tanh"
         direct = 0.0 if name in ("sgc", "pooled-sign") else 10.0
         assert wide.config.get("direct", 0.0) == direct, "of fewer features than hidden units"
         assert not uw.models.build(name, 300, 3, forgettable=True, nodes=20_000).config.get("direct")

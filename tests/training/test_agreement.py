@@ -208,6 +208,36 @@ def test_decays_are_tried_until_one_leaves_a_model_that_knows_something(
     assert chosen[0] <= 3e-3
 
 
+def test_the_decay_with_the_lowest_validation_loss_comes_first_then_larger_ones_nearly_as_good(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, decays = uw.Recipe(seed=0, epochs=20, lr=0.01, forgettable=True), (1e2, 3e-2, 1e-2, 3e-3, 1e-3, 1e-4, 1e-6)
+    monkeypatch.setattr("unweave.training.fit._decays", lambda *_: decays)
+    model, tried = wide(data, hidden=8), {}
+    predict = Objective.predict
+
+    def recorded(objective: Objective, *given: Any, **how: Any) -> torch.Tensor:
+        outputs = predict(objective, *given, **how)
+        seen, labels = outputs[data.val_mask], data.y[data.val_mask]
+        right = (seen.argmax(dim=1) == labels).double()
+        tried[round(float(objective.decay.max()), 9)] = (float(cross_entropy(seen, labels).mean()), right)
+        return outputs
+
+    monkeypatch.setattr(Objective, "predict", recorded)
+    chosen = _chosen_decays(_Job(model, data, as_loss(cross_entropy), call, (), False, None, None), recipe)
+    losses = [loss for loss, _ in tried.values()]
+    best = list(tried)[losses.index(min(losses))]
+    assert chosen[0] == best
+    assert losses[-1] > min(losses), "it ends where a smaller one is no better"
+
+    def nearly(right: torch.Tensor, other: torch.Tensor) -> bool:
+        return float((other - right).mean()) <= max(0.01, 2 * float((other - right).abs().sum()) ** 0.5 / len(right))
+
+    larger = sorted(decay for decay in tried if decay > best)
+    assert 1e2 in larger
+    assert chosen[1:] == [decay for decay in larger[:-1] if nearly(tried[decay][1], tried[best][1])]
+
+
 def test_where_another_training_agrees_requests_restart_whatever_is_left_to_gain() -> None:
     data = small_graph()
     run = uw.train(uw.models.GCN(8, 3), data, epochs=30, weight_decay=1e-2).prepare()

@@ -61,16 +61,15 @@ PAIRS = ("lightgcn", "linker")
 WIDE: dict[str, dict[str, Any]] = {
     "gat": {"attention": "features", "heads": 1, "beside": True},
     "gcn": {"beside": True},
-    "gin": {"aggregation": "mean", "perceptron": 1, "beside": True, "activation": "silu"},
+    "gin": {"aggregation": "mean", "perceptron": 1, "beside": True},
     "sage": {"beside": True},
 }
 """What a wide model needs so that every seed finds the same minimum, beside a smooth activation and unit features.
 
 tanh is odd: near zero, where weight decay holds most units, it is a line but for its third order, units can be turned
-into each other at hardly any cost, and a polish of little decay goes on along that valley without end. SiLU bends by
-its second order. A GIN ends with it after 600 to 800 gradients on graphs of 100,000 and a million nodes, where 2,400
-did not do, and seeds differ by 1e-8 nats instead of 1e-5. Others stay with tanh: a GAT on a million nodes and a SIGN
-ended with SiLU in other minima from other seeds (``benchmarks/results/wide``, ``docs/forgettable.md``)."""
+into each other at hardly any cost, and a polish of little decay goes on along that valley without end; where features
+are few, a direct way (:data:`DIRECT`) ends it. SiLU bends by its second order and ends it as well, but in other minima
+from other seeds (``docs/forgettable.md``)."""
 
 
 def width(nodes: int) -> int:

@@ -118,7 +118,7 @@ def _chance(nodes: int) -> float:
 
     Where n of them were lost and none was gained, the loss is √n standard errors: up to four are no more than two.
     """
-    return max(TUNING.polish.lost, (2 * TUNING.polish.evidence) ** 2 / max(nodes, 1) + 1e-9)
+    return max(TUNING.polish.lost, 4 / max(nodes, 1) + 1e-9)
 
 
 def descend(

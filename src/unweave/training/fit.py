@@ -320,34 +320,38 @@ def _decays(model: nn.Module, data: Data) -> tuple[float, ...]:
 
 
 def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
-    """The largest decay that validation does not show to be worse than the best, then larger ones nearly as good.
+    """The decay with the lowest validation loss, then larger ones of nearly as good an F1.
 
-    Decays are tried from the largest on, until one leaves a model that knows something and the two after it are no
-    better than the best.
+    Decays are tried from the largest on, until one leaves a model that knows something and the next is no better. The
+    loss tells decays apart where F1 is still a matter of a few nodes.
     """
     nodes, decays = validation(job.data, job.loss), _decays(job.model, job.data)
     if not job.loss.classes or not nodes.numel():
         return [decays[0]]
+    labels = job.data.y[nodes]
     right: dict[float, Tensor] = {}
-    f1: dict[float, float] = {}
+    loss: dict[float, float] = {}
+    best = None
     for decay in decays:
         objective = job.objective(decay)
         descend(objective, **_how(recipe))
         polish_objective(objective, evaluations=TUNING.polish.choosing)
         outputs = objective.predict(job.model)[nodes]
-        right[decay] = outputs.argmax(dim=1) == job.data.y[nodes]
-        # Where decay leaves nothing, what is left may still be in the right order: its F1 is no reason to choose it.
-        f1[decay] = float(right[decay].double().mean()) if _knows(outputs, job.data.y[nodes], job.loss) else 0.0
-        if len(f1) > 2 and max(list(f1.values())[-2:]) <= max(list(f1.values())[:-2]) > 0:
+        right[decay] = outputs.argmax(dim=1) == labels
+        # Where decay leaves nothing, what is left may still be in the right order: that is no reason to choose it.
+        loss[decay] = float(job.loss(outputs, labels).mean()) if _knows(outputs, labels, job.loss) else math.inf
+        if best is not None and loss[decay] >= loss[best]:
             break
-    best = max(f1, key=lambda decay: f1[decay])
-    first = next(d for d in f1 if f1[best] - f1[d] <= TUNING.polish.evidence * _error(right[d], right[best]))
-    return [first, *sorted(d for d in f1 if d > first and f1[best] - f1[d] <= _given_up(right[d], right[best]))]
+        best = decay if loss[decay] < math.inf else None
+    if best is None:
+        return [decays[0]]
+    lost = {d: float((right[best].double() - right[d].double()).mean()) for d in loss if best < d and loss[d] < math.inf}
+    return [best, *sorted(d for d in lost if lost[d] <= _given_up(right[d], right[best]))]
 
 
 def _given_up(one: Tensor, best: Tensor) -> float:
     """Validation F1 that may be given up for seeds that agree; few nodes tell less of it."""
-    return max(TUNING.polish.given_up, 2 * TUNING.polish.evidence * _error(one, best))
+    return max(TUNING.polish.given_up, 2 * _error(one, best))
 
 
 def _knows(outputs: Tensor, labels: Tensor, loss: Loss) -> bool:
