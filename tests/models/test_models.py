@@ -29,8 +29,8 @@ def test_by_name_and_in_two_forms() -> None:
         assert wide.config.get("hidden", 256) == 256
         assert wide.config.get("activation", "tanh") == "tanh"
         direct = 0.0 if name in ("sgc", "pooled-sign") else 10.0
-        assert wide.config.get("direct", 0.0) == direct, "of fewer features than hidden units"
-        assert not uw.models.build(name, 300, 3, forgettable=True, nodes=20_000).config.get("direct")
+        assert wide.config.get("direct", 0.0) == direct, "of no more features than hidden units"
+        assert not uw.models.build(name, 257, 3, forgettable=True, nodes=20_000).config.get("direct")
         few = uw.models.build(name, 3, 3, forgettable=True, nodes=20_000)
         assert not few.config["unit"], "of three numbers the length tells too much"
     assert uw.models.build("sage", 8, 3, forgettable=True, nodes=100, hidden=7, activation=None).config["hidden"] == 7

@@ -269,7 +269,7 @@ class GIF(InfluenceStep):
 
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
         """After what a restart ended because it was no longer cheap, where something was left to gain."""
-        if found.promised is None or found.promised <= TUNING.step.settled:
+        if found.promised is None or found.promised <= TUNING.step.cheap[1]:
             return None
         whole = 0.0 if self.prepared is None else self.prepared.whole
         share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
@@ -344,8 +344,9 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        counted = self.steps == "auto" and damping is None and problem.flat
-        cheap = self._within(problem, TUNING.step.cheap, TUNING.step.least) if counted else None
+        counted = self.steps == "auto" and damping is None
+        share, worth = TUNING.step.pairs if problem.flat else TUNING.step.cheap
+        cheap = self._within(problem, share, TUNING.step.least) if counted else None
         theta, found = minimise(
             evaluate,
             begin,
@@ -356,7 +357,7 @@ class GIF(InfluenceStep):
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
-            dear=None if cheap is None else (cheap, TUNING.step.dear),
+            dear=None if cheap is None else (cheap, worth),
         )
         if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")

@@ -114,7 +114,7 @@ def build(
         layered = {} if name == "sgc" else {"hidden": width(nodes), "activation": "tanh"}
         options = layered | WIDE.get(name, {}) | {"unit": in_channels >= FEW}
     options |= {key: value for key, value in given.items() if value is not None}
-    if forgettable and nodes is not None and name in DIRECTED and in_channels < options["hidden"]:
+    if forgettable and nodes is not None and name in DIRECTED and in_channels <= options["hidden"]:
         options.setdefault("direct", DIRECT)
     try:
         return MODELS[name](in_channels, out_channels, **options)
@@ -137,7 +137,7 @@ DIRECTED = ("gat", "gcn", "gin", "sage", "sign")
 """Models that a direct way can be added to; an SGC is nothing else."""
 
 DIRECT = 10.0
-"""How much a direct way counts (:class:`~unweave.models.direct.Direct`) in a wide model of fewer features than hidden
+"""How much a direct way counts (:class:`~unweave.models.direct.Direct`) in a wide model of no more features than hidden
 units. Through the units a linear part then takes more parameters than by itself; of more features than units it is the
 units that are fewer, and keep it from fitting noise. Weight decay of it is a hundredth of that of the units: where
 validation chose both, that of SGC was a thirtieth to a thousandth of that of GCN (``benchmarks/results/wide``)."""

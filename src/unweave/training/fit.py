@@ -345,7 +345,9 @@ def _chosen_decays(job: _Job, recipe: Recipe) -> list[float]:
         best = decay if loss[decay] < math.inf else None
     if best is None:
         return [decays[0]]
-    lost = {d: float((right[best].double() - right[d].double()).mean()) for d in loss if best < d and loss[d] < math.inf}
+    lost = {
+        d: float((right[best].double() - right[d].double()).mean()) for d in loss if best < d and loss[d] < math.inf
+    }
     return [best, *sorted(d for d in lost if lost[d] <= _given_up(right[d], right[best]))]
 
 
