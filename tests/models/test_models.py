@@ -29,10 +29,12 @@ def test_by_name_and_in_two_forms() -> None:
         assert wide.config.get("hidden", 256) == 256
         assert wide.config.get("activation", "tanh") == "tanh"
         direct = 0.0 if name in ("sgc", "pooled-sign") else 10.0
-        assert wide.config.get("direct", 0.0) == direct, "of no more features than hidden units"
-        assert not uw.models.build(name, 257, 3, forgettable=True, nodes=20_000).config.get("direct")
-        few = uw.models.build(name, 3, 3, forgettable=True, nodes=20_000)
-        assert not few.config["unit"], "of three numbers the length tells too much"
+        assert wide.config.get("direct", 0.0) == direct, "of few features"
+        for features, nodes, few in ((100, 20_000, True), (101, 20_000, False), (600, 20_000_000, False)):
+            other = uw.models.build(name, features, 3, forgettable=True, nodes=nodes)
+            assert other.config.get("direct", 0.0) == (direct if few else 0.0)
+        short = uw.models.build(name, 3, 3, forgettable=True, nodes=20_000)
+        assert not short.config["unit"], "of three numbers the length tells too much"
     assert uw.models.build("sage", 8, 3, forgettable=True, nodes=100, hidden=7, activation=None).config["hidden"] == 7
     with pytest.raises(uw.ModelError, match="unknown model"):
         uw.models.build("gcm", 8, 3)

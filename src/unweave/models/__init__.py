@@ -114,12 +114,17 @@ def build(
         layered = {} if name == "sgc" else {"hidden": width(nodes), "activation": "tanh"}
         options = layered | WIDE.get(name, {}) | {"unit": in_channels >= FEW}
     options |= {key: value for key, value in given.items() if value is not None}
-    if forgettable and nodes is not None and name in DIRECTED and in_channels <= options["hidden"]:
+    if forgettable and nodes is not None and name in DIRECTED and _few(in_channels, nodes, options["hidden"]):
         options.setdefault("direct", DIRECT)
     try:
         return MODELS[name](in_channels, out_channels, **options)
     except TypeError as error:
         raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
+
+
+def _few(features: int, nodes: int, hidden: int) -> bool:
+    """Whether a direct way has fewer parameters than the units, and nodes enough not to fit noise."""
+    return features < hidden and nodes >= DIRECT_NODES * features
 
 
 def _of_pairs(name: str, size: int, wide: int, given: dict[str, Any]) -> nn.Module:
@@ -137,10 +142,15 @@ DIRECTED = ("gat", "gcn", "gin", "sage", "sign")
 """Models that a direct way can be added to; an SGC is nothing else."""
 
 DIRECT = 10.0
-"""How much a direct way counts (:class:`~unweave.models.direct.Direct`) in a wide model of no more features than hidden
-units. Through the units a linear part then takes more parameters than by itself; of more features than units it is the
-units that are fewer, and keep it from fitting noise. Weight decay of it is a hundredth of that of the units: where
-validation chose both, that of SGC was a thirtieth to a thousandth of that of GCN (``benchmarks/results/wide``)."""
+"""How much a direct way counts (:class:`~unweave.models.direct.Direct`). Weight decay of it is a hundredth of that of
+the units: where validation chose both, that of SGC was a thirtieth to a thousandth of that of GCN
+(``benchmarks/results/wide``). With 3 polishes were no shorter and seeds agreed less (0.78 on 100,000 nodes)."""
+
+DIRECT_NODES = 200
+"""Training nodes for each feature from which on there is one, where features are fewer than hidden units. With so
+little decay it fits noise where nodes are few: GraphSAGE on ``hard`` graphs (``benchmarks/generated.py``) of 128
+features had an F1 0.009 lower with it at 125 nodes a feature, 0.003 higher at 250, and 0.007 higher at 625. Of more
+features than units it is the units that are fewer parameters."""
 
 FEW = 16
 """Features below which a node's length tells too much to be left out."""
