@@ -190,7 +190,7 @@ def test_a_run_on_a_folder_does_what_one_in_memory_does(tmp_path: Path, name: st
     data, some = graph(weighted=True), {"memory_mib": 64.0}
     uw.save_folder(data, tmp_path / "g")
     files = {path.name: path.read_bytes() for path in (tmp_path / "g").iterdir()}
-    how = {} if name == "sgc" else {"hidden": 4, "dropout": 0.0}
+    how = {"sgc": {}, "sign": {"hidden": 4, "dropout": 0.0, "direct": 3.0}, "gcn": {"hidden": 4, "dropout": 0.0}}[name]
     runs = []
     for here, bound in ((uw.load_folder(tmp_path / "g"), some), (data, {})):
         torch.manual_seed(0)

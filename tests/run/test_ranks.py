@@ -50,7 +50,7 @@ def graph(kind: str, nodes: int = 120) -> Data:
 def model(kind: str, dtype: torch.dtype) -> nn.Module:
     torch.manual_seed(0)
     if kind == "sage":
-        return uw.models.SAGE(5, 3, hidden=6, dropout=0.0).to(dtype)
+        return uw.models.SAGE(5, 3, hidden=6, dropout=0.0, direct=3.0).to(dtype)
     return uw.models.GCN(5, 3, hidden=6, dropout=0.0, activation="tanh").to(dtype)
 
 

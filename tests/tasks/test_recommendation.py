@@ -229,7 +229,7 @@ def test_a_recommender_forgets_as_if_retrained() -> None:
         assert left < 0.05 * none
         assert abs(after.metrics["test_recall@20"] - retrained.metrics["test_recall@20"]) < 0.02
     assert run.prepared is not None
-    with tuned(step={"settled": 1e-12, "dear": 1e-12, "pays": 0.0, "least": 1}):  # however much is promised
+    with tuned(step={"settled": 1e-12, "pairs": (0.04, 1e-12), "pays": 0.0, "least": 1}):  # however much is promised
         asked = [task.request(users=[5]), uw.draw("edges:0.05", task), task.request(interactions=[pairs[0].tolist()])]
         spent = [run.forget(request).receipts[-1] for request in asked]
     assert max(receipt.passes for receipt in spent) <= TUNING.step.most * run.prepared.whole

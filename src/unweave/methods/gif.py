@@ -269,7 +269,8 @@ class GIF(InfluenceStep):
 
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
         """After what a restart ended because it was no longer cheap, where something was left to gain."""
-        if found.promised is None or found.promised <= TUNING.step.cheap[1]:
+        little = TUNING.step.settled if problem.flat else TUNING.step.cheap[1]
+        if found.promised is None or found.promised <= little:
             return None
         whole = 0.0 if self.prepared is None else self.prepared.whole
         share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
