@@ -88,6 +88,9 @@ def test_the_floor_is_what_a_count_by_hand_gives() -> None:
     once = [sum(part[i] for part in (features, spread[5], dense, spread[2])) for i in (0, 1)]
     both = [2 * once[i] + dense[i] for i in (0, 1)]  # going back, the dense product is differentiated by both factors
     assert work_of_a_pass(model, data) == Work(both[0] / 2, both[1] / 2)
+    beside = sparse + 4 * (4 * 2 + 3 * 2) + 2 * spread[2][0], 2 * 3 * 2 + 2 * spread[2][1]  # Â² X V
+    direct = uw.models.GCN(4, 2, hidden=5, direct=1.0)
+    assert work_of_a_pass(direct, data) == Work(both[0] / 2 + beside[0], both[1] / 2 + beside[1])
 
 
 def test_the_floor_of_every_built_in_model_grows_with_the_graph_and_no_other_is_known() -> None:

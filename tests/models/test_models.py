@@ -38,6 +38,10 @@ def test_by_name_and_in_two_forms() -> None:
     assert uw.models.build("sage", 8, 3, forgettable=True, nodes=100, hidden=7, activation=None).config["hidden"] == 7
     with pytest.raises(uw.ModelError, match="unknown model"):
         uw.models.build("gcm", 8, 3)
+    for name in ("sign", "gin"):
+        for direct in (float("nan"), float("inf"), -1.0, "10"):
+            with pytest.raises(uw.ModelError, match="direct must be a number of at least 0"):
+                uw.models.build(name, 8, 3, direct=direct)
 
 
 def test_a_high_temperature_makes_attention_uniform_and_leaves_its_sum() -> None:

@@ -42,6 +42,7 @@ def with_nan(key: str) -> Callable[[Data], None]:
         (put("train_mask", torch.zeros(60, 10, dtype=torch.bool)), "choose one split"),
         (put("train_mask", torch.arange(60)), "must be a boolean vector"),
         (put("y", lambda d: d.y + 1), "from 1 to 3, but the model has 3 outputs.*number classes from 0"),
+        (put("y", lambda d: torch.where(d.val_mask, 3, d.y)), "labels of data.val_mask run to 3, but the model has 3"),
         (put("y", lambda d: d.y - 1), "take nodes without a label out of data.train_mask"),
         (put("y", lambda d: d.y.float()), "or unweave.losses.binary_cross_entropy"),
         (put("y", lambda d: d.y[:, None]), "cross_entropy needs data.y as int64.*flatten"),

@@ -108,6 +108,10 @@ def test_what_is_not_as_it_was_built_is_differentiated() -> None:
     assert sweep_of(model, data) is None
     del model.forward
     assert sweep_of(model, data) is not None
+    for more in (uw.models.GCN(8, 3, direct=2.0), uw.models.GCN(8, 3, layers=3)):
+        for name, parameter in more.named_parameters():
+            parameter.requires_grad_(name.startswith("conv"))
+        assert sweep_of(more, data) is None, "what is frozen counts all the same"
 
     class Mine(uw.models.GCN):
         pass

@@ -112,6 +112,9 @@ def _steps(model: nn.Module, data: Data) -> Iterator[tuple[Work, int]]:
         moved = WORD * (entries + n + 2 * n * heads + 2 * n * width)
         return Work(moved, entries * (2 * width + ATTENTION * heads)), 2
 
+    if config.get("direct"):
+        yield first(classes * (1 if isinstance(model, GCN) else config["layers"] + 1))
+        yield from (spread(classes) for _ in range(config["layers"]))
     if isinstance(model, SGC):
         yield first(classes)
         yield from (spread(classes) for _ in range(config["steps"]))

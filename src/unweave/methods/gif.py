@@ -46,9 +46,9 @@ class GIF(InfluenceStep):
 
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
-            left is little beside the whole fall, or beside what another seed differs by where that is known (where
-            examples are pairs each has to promise a hundredth of the whole fall beyond 4 % of the passes of training,
-            and 5 % is the end), and 4 where the request pulls less than what training left;
+            left is little beside the whole fall, or beside what another seed differs by where that is known (beyond 2 %
+            of the passes of training each has to promise a thousandth of the whole fall; where examples are pairs a
+            hundredth beyond 4 %, and 5 % is the end), and 4 where the request pulls less than what training left;
             elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
             that is given, the influence step alone; with the latter for v as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.

@@ -1,13 +1,22 @@
 """A way from the features to the outputs that multiplies parameters once, beside the layers of a wide model."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
+from unweave.errors import ModelError
 from unweave.models.structure import bare, project
 
-__all__ = ["Direct"]
+__all__ = ["Direct", "gain_of"]
+
+
+def gain_of(direct: float) -> float:
+    """γ, once it is one."""
+    if isinstance(direct, bool) or not isinstance(direct, int | float) or not 0 <= direct < math.inf:
+        raise ModelError(f"direct must be a number of at least 0, got {direct!r}")
+    return float(direct)
 
 
 class Direct(nn.Module):

@@ -8,6 +8,7 @@ from torch_geometric.nn import Linear, MessagePassing, SimpleConv
 from unweave._core.sparse import matmul
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
+from unweave.models.direct import gain_of
 from unweave.models.structure import adjacency, bare, entering, project, serves
 
 __all__ = ["SIGN", "SparseMeanConv"]
@@ -73,7 +74,7 @@ class SIGN(nn.Module):
             "activation": activation,
             "layers": layers,
             "unit": unit,
-            "direct": direct,
+            "direct": gain_of(direct),
         }
         self.distances = nn.ModuleList(Linear(in_channels, hidden, bias=False) for _ in range(layers + 1))
         self.bias = nn.Parameter(torch.zeros(hidden))

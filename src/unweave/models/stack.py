@@ -9,7 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from unweave.errors import ModelError
 from unweave.models.activation import activation_of
-from unweave.models.direct import Direct
+from unweave.models.direct import Direct, gain_of
 from unweave.models.sign import SparseMeanConv
 from unweave.models.structure import entering
 
@@ -78,7 +78,7 @@ class Stack(nn.Module):
             "activation": activation,
             "unit": unit,
             "beside": beside,
-            "direct": direct,
+            "direct": gain_of(direct),
         }
         self.conv1 = convolution(in_channels, hidden, "first")
         self.conv2 = convolution(hidden, out_channels, "last")

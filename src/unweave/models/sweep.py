@@ -92,7 +92,7 @@ def sweep_of(model: nn.Module, data: Data) -> Way | None:
     if data.get("edge_attr") is not None or not plain or not constant(x):
         return None
     kind, names, layers, count, build = _written_out(model)
-    if not layers or {name for name, p in model.named_parameters() if p.requires_grad} != set(names):
+    if not layers or {(name, p.requires_grad) for name, p in model.named_parameters()} != {(n, True) for n in names}:
         return None
     if not all(layer.as_built and serves(layer, x, edge_index, edge_weight) for layer in layers):
         return None

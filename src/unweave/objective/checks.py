@@ -140,6 +140,13 @@ def check_labels(data: Data, loss: Loss, outputs: Tensor) -> None:
             f"training labels run from {low} to {high}, but the model has {outputs.size(1)} outputs; "
             f"they must lie in 0 … {outputs.size(1) - 1}: {cure}"
         )
+    for name in ("val_mask", "test_mask"):
+        mask = data.get(name)
+        if mask is not None and bool((labels[mask] >= outputs.size(1)).any()):
+            raise DataError(
+                f"labels of data.{name} run to {int(labels[mask].max())}, but the model has {outputs.size(1)} outputs: "
+                f"number classes from 0, widen it, or take these nodes out of data.{name}"
+            )
 
 
 def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
