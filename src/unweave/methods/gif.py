@@ -269,8 +269,7 @@ class GIF(InfluenceStep):
 
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
         """After what a restart ended because it was no longer cheap, where something was left to gain."""
-        little = TUNING.step.settled if problem.flat else TUNING.step.cheap[1]
-        if found.promised is None or found.promised <= little:
+        if (found.promised or 0.0) <= (TUNING.step.settled if problem.flat else TUNING.step.cheap[1]):
             return None
         whole = 0.0 if self.prepared is None else self.prepared.whole
         share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
@@ -345,9 +344,9 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        counted = self.steps == "auto" and damping is None
         share, worth = TUNING.step.pairs if problem.flat else TUNING.step.cheap
-        cheap = self._within(problem, share, TUNING.step.least) if counted else None
+        free = self.steps == "auto" and damping is None
+        cheap = self._within(problem, share, TUNING.step.least) if free else None
         theta, found = minimise(
             evaluate,
             begin,
@@ -357,12 +356,12 @@ class GIF(InfluenceStep):
             evaluations=self._most(problem, damped=damping is not None),
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
-            settled=TUNING.step.settled if self.steps == "auto" and damping is None else 0.0,
+            settled=TUNING.step.settled if free else 0.0,
             dear=None if cheap is None else (cheap, worth),
         )
         if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
-        early = self._ended(problem, found) if self.steps == "auto" and damping is None else None
+        early = self._ended(problem, found) if free else None
         details = {
             "objective": "L'" if damping is None else "Q",
             "prepared": when,
