@@ -48,8 +48,8 @@ as one edge may change;
 was within a standard error of the best;
 - from 69bbb96 on a request that has taken 2 % of the passes of training goes on only for a thousandth of what it \
 brought: requests of 5 to 10 % close 0.995 and more;
-- three cells of 69bbb96 were cut off by time and lack requests: `gcn` on hard-100k (seed 1), `sage` on hubs-100k and \
-hard-1m.
+- cells of 69bbb96 and 2f6274e that lack a request were cut off by time, and taken from the log; where `--decay` gave \
+100,000 nodes a decay, it is the one that was found with seed 0.
 - `gcn` on WordNet at 3e-5 has several minima. With 1,024 units it has them too (`gif` 0.66, 5 % of the edges), and \
 where the decay is lowered step by step from 3e-3 (0.69): [two seeds polished on](../minima/README.md).
 - Of a million nodes at a decay of 3e-4 `gat` and `sage-3` were trained without a direct way (1a0f958) and no request \
