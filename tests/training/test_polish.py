@@ -323,6 +323,24 @@ def test_a_polish_ends_when_going_on_moves_little_beside_a_deletion() -> None:
     assert larger > smaller
 
 
+def test_where_curvature_is_small_a_polish_goes_on_a_little_so_that_a_single_node_is_forgotten(data: Data) -> None:
+    """A small gradient is no small fall then, and a retraining would lie as far off as one node moves the model."""
+    ends = {}
+    for further in (0.0, TUNING.polish.further):
+        model = uw.models.SGC(data.num_features, data.num_classes)
+        with tuned(polish={"further": further, "evaluations": 300}):
+            run = uw.train(model, data, forgettable=True, weight_decay=1e-6, examine=False)
+            left = []
+            for node in uw.draw("nodes:0.05", data).nodes[:3]:
+                retrained = run.forget(uw.Request(nodes=[node]), "retrain")
+                left.append(1 - closed(run, run.forget(uw.Request(nodes=[node]), "gif"), retrained))
+        ends[further] = (run.metrics["polish_evaluations"], run.metrics["stationarity"], max(left))
+    (few, far, less), (more, near, well) = ends.values()
+    assert few < more <= (1 + TUNING.polish.further) * few
+    assert near < far / 20
+    assert well < 0.01 < less
+
+
 def test_what_small_requests_leave_does_not_add_up(run: uw.Run, data: Data) -> None:
     """A request that pulls less than what is left gets few gradients, unless earlier ones left more than training."""
     assert isinstance(run.prepared, Prepared)

@@ -46,8 +46,7 @@ def polish_objective(
     before, first = value, float(gradient.norm())
     objective.record(theta)
     tolerance = TUNING.polish.tolerance * first
-    spent, multiplied, rank = 0, 0, rank_for(objective)
-    due, serves = 0, TUNING.polish.stretch
+    spent, multiplied, due, serves, rank = 0, 0, 0, TUNING.polish.stretch, rank_for(objective)
     most = TUNING.polish.evaluations if evaluations is None else evaluations
     some = without_some(objective) if evaluations is None else None
     smallest: float | None = None
@@ -94,6 +93,10 @@ def polish_objective(
             if not (paid or before_that):
                 break
             due = due if paid else spent
+    if evaluations is None and spent and float(gradient.norm()) <= tolerance:
+        few = min(int(TUNING.polish.further * spent), most - spent)
+        theta, further = _closer(objective, theta, value, gradient, memory, few)
+        spent, (value, gradient) = spent + further, objective.evaluate(theta)
     return {
         "gradient_norm": float(gradient.norm()),
         "gradient_norm_before": first,
@@ -104,6 +107,18 @@ def polish_objective(
         "products": multiplied,
         "passes": objective.meter.passes - passes,
     }
+
+
+def _closer(
+    objective: Objective, theta: Tensor, value: float, gradient: Tensor, memory: Memory, evaluations: int
+) -> tuple[Tensor, int]:
+    """Go on until one more step promises hardly anything; returns where that leads, and what it took."""
+    little = TUNING.polish.little * abs(value)
+    theta, found = minimise(
+        objective.evaluate, theta, value, gradient, memory, evaluations=evaluations, tolerance=math.inf, until=little
+    )
+    load_flat(objective.model, theta)
+    return theta, found.evaluations
 
 
 def without_some(objective: Objective) -> Objective | None:

@@ -78,7 +78,18 @@ class Polish:
     40 gradients and more, and what these taught is forgotten."""
 
     tolerance: float = 1e-4
-    """Share of the first gradient at which the polish is done."""
+    """Share of the first gradient at which the polish is done, but for what costs little:"""
+
+    little: float = 1e-9
+    """Share of the objective by which one more step may promise to lower it, if ``further`` gradients get that far. A
+    node or an edge changes the model of a few thousand nodes by 1e-7 nats and more, and what is left is to be a
+    hundredth of that. Where curvature is small, a small gradient does not mean it is: an SGC left 6e-8 on DBLP, and one
+    node closed 0.80 of the gap to a retraining, which lay short of the minimum by that much; 10 gradients after its 40
+    make it 0.99."""
+
+    further: float = 0.25
+    """Gradients for that, as a share of those before. To get there whatever it takes cost a SIGN on PubMed 554 after
+    its 67, and SGCs a fifth."""
 
     lost: float = 0.01
     """Validation F1 that may be lost without a warning."""
