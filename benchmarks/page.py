@@ -12,6 +12,7 @@ from pathlib import Path
 from pages import (
     audit,
     changes,
+    decays,
     early,
     inspection,
     ladder,
@@ -44,6 +45,7 @@ from shared import RESULTS
 PAGES = {
     "audit": audit.PAGE,
     "changes": changes.PAGE,
+    "decays": decays.PAGE,
     "early": early.PAGE,
     "inspection": inspection.PAGE,
     "ladder": ladder.PAGE,
