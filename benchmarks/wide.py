@@ -72,13 +72,16 @@ class Task:
         return build(name, graph.num_features, graph.num_classes, **given).to(self.device)
 
 
+def loaded(name: str, seed: int = 0) -> Data:
+    """A graph of the matrix."""
+    return GENERATED[name](seed=seed) if name in GENERATED else uw.load(name, seed=seed)
+
+
 def measure(task: Task) -> Document | None:
     """A cell; ``None`` where there is no time left to begin it."""
     if time.time() > task.until:
         return None
-    graph = (GENERATED[task.data](seed=task.seed) if task.data in GENERATED else uw.load(task.data, seed=task.seed)).to(
-        task.device
-    )
+    graph = loaded(task.data, task.seed).to(task.device)
     if task.known is not None:
         return _filled(task, graph, task.known)
     document: Document = {key: getattr(task, key) for key in ("data", "model", "seed")}

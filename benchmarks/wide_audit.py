@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from pages.wide_audit import PAGE
 from shared import append, arguments, lines, made
-from wide import GENERATED
+from wide import loaded
 
 import unweave as uw
 from unweave.models import build
@@ -29,7 +29,7 @@ def main() -> None:
     path = asked.out / "cells.jsonl"
     cell = {key: getattr(asked, key) for key in ("data", "model", "forget", "quick")}
     done = [line["method"] for line in lines(path) if cell.items() <= line.items()]
-    graph = (GENERATED[asked.data](seed=0) if asked.data in GENERATED else uw.load(asked.data)).to(asked.device)
+    graph = loaded(asked.data).to(asked.device)
     nodes = int(graph.train_mask.sum())
     model = build(asked.model, graph.num_features, graph.num_classes, forgettable=True, nodes=nodes).to(asked.device)
     run = uw.train(model, graph, forgettable=True, weight_decay=asked.decay, examine=False)

@@ -13,6 +13,7 @@ from pages.wide_stream import PAGE
 from shared import Document, arguments, each, made, write_document
 from torch import Tensor
 from torch_geometric.data import Data
+from wide import loaded
 
 import unweave as uw
 from unweave.graph.index import distinct_edges
@@ -48,7 +49,7 @@ Logs = dict[str, Tensor]
 
 def measure(task: Task) -> tuple[dict[int, Logs], list[Document]]:
     """By how many requests were made: of the model retrained, or of the one before and that after; and the receipts."""
-    graph = uw.load(task.data, seed=0).to(task.device)
+    graph = loaded(task.data).to(task.device)
     requests = stream(graph, task.requests)
     if task.after is not None:
         left = remove(graph, together(requests[: task.after])).data
@@ -107,7 +108,7 @@ def main() -> None:
         told = told or receipts
         for after, logs in found.items():
             known[after] |= logs
-    graph = uw.load(asked.data, seed=0)
+    graph = loaded(asked.data)
     requests, marks = stream(graph, asked.requests), []
     for after, logs in known.items():
         remaining = torch.ones(graph.num_nodes, dtype=torch.bool)
