@@ -34,8 +34,8 @@ def blocks(found: list[Document]) -> Blocks:
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield (
-        "Measured by `python benchmarks/wide_stream.py --device cuda --jobs 3 --marks 2`, by `… --data dblp --model gcn "
-        f"--decay 3e-4 --marks 2` and by `… --data hard-100k --model sgc --decay 1e-6 --marks 2` on {where}."
+        "Measured by `python benchmarks/wide_stream.py --device cuda --jobs 3 --marks 2`, by `… --data dblp --model "
+        f"gcn --decay 3e-4 --marks 2` and by `… --data hard-100k --model sgc --decay 1e-6 --marks 2` on {where}."
     )
 
 

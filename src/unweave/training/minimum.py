@@ -93,8 +93,8 @@ def polish_objective(
             if not (paid or before_that):
                 break
             due = due if paid else spent
-    if evaluations is None and spent and float(gradient.norm()) <= tolerance:
-        few = min(int(TUNING.polish.further * spent), most - spent)
+    few = min(int(TUNING.polish.further * spent), most - spent)
+    if evaluations is None and few and float(gradient.norm()) <= tolerance:
         theta, further = _closer(objective, theta, value, gradient, memory, few)
         spent, (value, gradient) = spent + further, objective.evaluate(theta)
     return {
