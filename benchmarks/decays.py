@@ -41,7 +41,7 @@ class Told(NamedTuple):
     loss: Tensor
 
 
-Told_of = dict[float, Told]
+ByDecay = dict[float, Told]
 """By decay, the largest first."""
 
 
@@ -51,22 +51,22 @@ def _better(one: Told, other: Told, share: float) -> bool:
     return int(other.right.sum()) - int(one.right.sum()) > share * math.sqrt(differ)
 
 
-def _largest_by_f1(share: float) -> Callable[[Told_of], float]:
-    def rule(told: Told_of) -> float:
+def _largest_by_f1(share: float) -> Callable[[ByDecay], float]:
+    def rule(told: ByDecay) -> float:
         best = max(told.values(), key=lambda one: int(one.right.sum()))
         return next(decay for decay, one in told.items() if not _better(one, best, share))
 
     return rule
 
 
-def lowest_loss(told: Told_of) -> float:
+def lowest_loss(told: ByDecay) -> float:
     """Down from the largest, until one is no better: the rule of ``train``."""
     decays = list(told)
     losses = [float(one.loss.double().mean()) for one in told.values()]
     return next((decays[n] for n in range(len(decays) - 1) if losses[n + 1] >= losses[n]), decays[-1])
 
 
-RULES: dict[str, Callable[[Told_of], float]] = {
+RULES: dict[str, Callable[[ByDecay], float]] = {
     "F1 within a standard error, largest decay": _largest_by_f1(1.0),
     "F1 within half of one, largest decay": _largest_by_f1(0.5),
     "highest F1": _largest_by_f1(0.0),
@@ -74,13 +74,13 @@ RULES: dict[str, Callable[[Told_of], float]] = {
 }
 
 
-def judged(told: Told_of) -> Document:
+def judged(told: ByDecay) -> Document:
     """What each rule chooses with all of the nodes, and how good is what it chooses with a half, by the other."""
     count = len(next(iter(told.values())).right)
     generator = torch.Generator().manual_seed(0)
     halves = [torch.randperm(count, generator=generator).tensor_split(2) for _ in range(HALVES)]
 
-    def of(rule: Callable[[Told_of], float]) -> Document:
+    def of(rule: Callable[[ByDecay], float]) -> Document:
         f1, loss = [], []
         for seen, unseen in halves:
             chosen = told[rule({decay: Told(one.right[seen], one.loss[seen]) for decay, one in told.items()})]

@@ -47,7 +47,7 @@ as one edge may change;
 - from 3c82de0 on the decay is the one with the lowest validation loss, where it was the largest whose validation F1 \
 was within a standard error of the best;
 - from 69bbb96 on a request that has taken 2 % of the passes of training goes on only for a thousandth of what it \
-brought: requests of 5 to 10 % close 0.995 and more;
+brought: requests of 5 to 10 % close 0.987 and more, but for two of flipped labels;
 - from 8a2fedf on a polish whose gradient is small goes on for up to a quarter more gradients. Of `sgc` one node or \
 edge closes 0.987 and more on Cora, CiteSeer and DBLP since then, where five of twelve closed 0.80 to 0.93; requests \
 of 5 to 10 % close what they did, and wide models mostly end where they did (`gcn` and `sign` on Cora);

@@ -115,7 +115,7 @@ def _closer(
     """Go on until one more step promises hardly anything; returns where that leads, and what it took."""
     little = TUNING.polish.little * abs(value)
     theta, found = minimise(
-        objective.evaluate, theta, value, gradient, memory, evaluations=evaluations, tolerance=math.inf, until=little
+        objective.evaluate, theta, value, gradient, memory, evaluations=evaluations, tolerance=0.0, until=little
     )
     load_flat(objective.model, theta)
     return theta, found.evaluations

@@ -29,7 +29,7 @@ class MinimiseReport:
         evaluations: Gradients computed, the one at the start not counted.
         steps: Steps taken.
         gradient_norm: ‖gradient‖ where it ended.
-        converged: Whether that is within the tolerance, and what one more step promises.
+        converged: Whether that is within the tolerance.
         value: The function there.
         smallest_curvature: Smallest curvature met along a step; below 0 where the function bends down.
         promised: What one more step promised, as a share of the whole fall, where it ended because that was too little,
@@ -66,7 +66,7 @@ def minimise(
     *,
     evaluations: int,
     tolerance: float,
-    until: float = math.inf,
+    until: float = 0.0,
     lowest: float = -math.inf,
     pays: float = 0.0,
     settled: float = 0.0,
@@ -87,8 +87,8 @@ def minimise(
             with a step of length 1 and scales by the latest pair; or the memory of a minimisation that ended here, to
             go on with.
         evaluations: At most so many gradients; a few more where none of these gave a first step.
-        tolerance: Stop when ‖gradient‖ is at most this,
-        until: and the next step, by the curvature known so far, promises a fall of no more than this.
+        tolerance: Stop when ‖gradient‖ is at most this.
+        until: Stop when the next step, by the curvature known so far, promises a fall of no more than this.
         lowest: Stop when the function is below this.
         pays: Stop when what is left to fall, by the last two stretches of ``TUNING.search.window`` evaluations, is less
             than this share of all so far.
@@ -105,12 +105,9 @@ def minimise(
     def may_go_on() -> bool:
         return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
 
-    def there() -> bool:
-        return norm <= tolerance and (until == math.inf or float(gradient @ pairs.times(gradient)) / 2 <= until)
-
     norm = float(gradient.norm())
     first, marked, at, fell = value, value, 0, math.inf
-    while may_go_on() and not there() and value > lowest:
+    while may_go_on() and norm > tolerance and value > lowest:
         if pays and spent - at >= TUNING.search.window:
             before, fell = fell, marked - value
             if taken and still_to_fall(before, fell) < pays * (first - value):
@@ -118,6 +115,8 @@ def minimise(
             marked, at = value, spent
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
+        if 0 < -slope / 2 <= until:
+            break
         least = dear[1] if dear is not None and spent >= dear[0] else settled
         if taken and least and -slope / 2 <= least * (first - value):
             promised = -slope / 2 / (first - value)
@@ -149,7 +148,7 @@ def minimise(
         taken += 1
     if settled and taken and not may_go_on() and norm > tolerance and value < first:
         promised = float(gradient @ pairs.times(gradient)) / 2 / (first - value)
-    return x, MinimiseReport(spent, taken, norm, there(), value, smallest, promised)
+    return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest, promised)
 
 
 def _shrink(fall: float, promised: float) -> float:
