@@ -14,6 +14,7 @@ import unweave as uw
 from tests.cases import DECAY, LOSSES, TABLE, Case, dense_loss
 from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING, tuned
+from unweave._core.tuning.steps import Dear
 from unweave.curvature.products import GaussNewton
 from unweave.curvature.solvers import conjugate_gradients
 from unweave.graph.draw import draw
@@ -327,3 +328,16 @@ def test_at_a_minimum_what_is_removed_does_not_change_the_slope() -> None:
     damping = own.receipt.solve["settings"]["damping"]
     paper = uw.unlearn(run.model, double, request, weight_decay=1e-2, damping=damping, tolerance=1e-10)
     torch.testing.assert_close(flatten(own.model), flatten(paper.model), rtol=1e-5, atol=1e-7)
+
+
+def test_a_restart_that_is_no_longer_cheap_must_promise_more_on_graphs_that_are_as_large() -> None:
+    data = uw.load("demo", seed=0)
+    run = uw.train(SGC(data.num_features, data.num_classes), data, forgettable=True, weight_decay=1e-4, examine=False)
+    request = draw("edges:0.05", data)
+    nodes = int(data.num_nodes)
+    taken = []
+    for rules in ((), (Dear(nodes + 1, 0.001, 3, 0.5),), (Dear(nodes, 0.001, 3, 0.5),), (Dear(0, 0.001, 4, 0.5),)):
+        with tuned(step={"cheap": (Dear(0, 1.0, 1, 0.0), *rules)}):
+            taken.append(run.forget(request).receipts[-1].details["evaluations"])
+    assert taken[0] == taken[1] > 4
+    assert taken[2:] == [4, 5]  # the one that it begins with, and three or four more

@@ -12,6 +12,7 @@ from torch_geometric.nn import LightGCN as PyGLightGCN
 import unweave as uw
 from tests.tasks.pairs import ITEMS, USERS, by_hand, interactions, objective, recommender
 from unweave._core.tuning import TUNING, tuned
+from unweave._core.tuning.steps import Dear
 from unweave.curvature.products import GaussNewton, Hessian
 from unweave.errors import DataError, ModelError, RequestError, UnweaveError
 from unweave.graph.removal import remove
@@ -229,7 +230,7 @@ def test_a_recommender_forgets_as_if_retrained() -> None:
         assert left < 0.05 * none
         assert abs(after.metrics["test_recall@20"] - retrained.metrics["test_recall@20"]) < 0.02
     assert run.prepared is not None
-    with tuned(step={"settled": 1e-12, "pairs": (0.04, 1e-12), "pays": 0.0, "least": 1}):  # however much is promised
+    with tuned(step={"settled": 1e-12, "pairs": (Dear(0, 0.04, 1, 1e-12),), "pays": 0.0}):  # however much is promised
         asked = [task.request(users=[5]), uw.draw("edges:0.05", task), task.request(interactions=[pairs[0].tolist()])]
         spent = [run.forget(request).receipts[-1] for request in asked]
     assert max(receipt.passes for receipt in spent) <= TUNING.step.most * run.prepared.whole

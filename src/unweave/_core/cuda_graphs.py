@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,12 +13,26 @@ from unweave._core.compat import DispatchMode, storage_key
 from unweave._core.memory import storages_in
 from unweave.errors import UnweaveError
 
-__all__ = ["LOOKS", "Function", "Outsiders", "aside", "record"]
+__all__ = ["LOOKS", "Function", "Outsiders", "Recording", "aside", "record"]
 
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 
 LOOKS = 3
-"""How often a function is run in order to be recorded."""
+"""How often a function is run in order to be recorded, at most: once, where it waits for nothing."""
+
+
+class Recording(NamedTuple):
+    """What became of a function that was to be recorded.
+
+    Attributes:
+        function: The function recorded, or as it was.
+        whether: Which of them, in words.
+        looks: How often it was run for that. While CUDA watches nothing is computed.
+    """
+
+    function: Function
+    whether: str
+    looks: int
 
 
 class _Recorded:
@@ -33,14 +47,22 @@ class _Recorded:
         device = example.device
         self._input = example.detach().clone()
         with aside(device):
-            function(self._input)  # what is found out once and remembered may wait
-            with _nobody_waits(), Outsiders() as outsiders:
-                function(self._input)
-        # A recording reads where these lay, whoever else lets go of them.
-        self._held = outsiders.storages
+            # A recording reads where these lay, whoever else lets go of them.
+            try:
+                self._held = self._read(function)
+            except RuntimeError:
+                function(self._input)  # what is found out once and remembered may wait
+                self._held = self._read(function)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=_pool(device), stream=_stream(device)):
             self._outputs = function(self._input)
+
+    def _read(self, function: Function) -> list[torch.UntypedStorage]:
+        """Memory that the function reads, which is run for that and must not wait."""
+        with _nobody_waits(), Outsiders() as outsiders:
+            function(self._input)
+        read: list[torch.UntypedStorage] = outsiders.storages
+        return read
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         """What the function gives for another tensor of the same shape."""
@@ -72,16 +94,24 @@ class Outsiders(DispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def record(function: Function, example: Tensor) -> tuple[Function, str]:
-    """The function recorded, where it runs on a GPU and can be; otherwise the function itself. And which, in words."""
+def record(function: Function, example: Tensor) -> Recording:
+    """The function recorded, where it runs on a GPU and can be; otherwise the function itself."""
     if example.device.type != "cuda":
-        return function, f"no: it runs on the {example.device.type}"
+        return Recording(function, f"no: it runs on the {example.device.type}", 0)
+    calls = 0
+
+    def counted(x: Tensor) -> tuple[Tensor, ...]:
+        nonlocal calls
+        calls += 1
+        return function(x)
+
     try:
-        return _Recorded(function, example), "yes"
+        recorded = _Recorded(counted, example)
     except (RuntimeError, ImportError, UnweaveError) as error:
         torch.cuda.synchronize(example.device)
         _settle_random_numbers()
-        return function, f"no: {str(error).splitlines()[0]}"
+        return Recording(function, f"no: {str(error).splitlines()[0]}", calls)
+    return Recording(recorded, "yes", calls - 1)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from unweave._core.cuda_graphs import LOOKS, aside, record
+from unweave._core.cuda_graphs import aside, record
 from unweave._core.memory import no_memory
 from unweave.errors import ModelError
 from unweave.objective.objective import Objective, Point
@@ -44,18 +44,19 @@ class Curvature(ABC):
     def record(self) -> str:
         """Make every later product a replay of one recorded now, where there is a GPU; returns whether, in words.
 
-        Recording costs the graph of derivatives once more and three products, so it pays for who will ask for a dozen.
+        Recording costs the graph of derivatives once more and up to three products, so it pays for who will ask for a
+        dozen.
         """
         objective, theta = self._point.objective, self._point.theta.detach()
         if theta.device.type == "cuda":
             self.__dict__.clear()  # the old graph of derivatives goes before the new one comes
             with aside(theta.device):
                 type(self).__init__(self, objective.at(theta))
-        found, whether = record(lambda v: (self.loss_product(v),), theta)
-        if whether == "yes":
-            self._recorded = found
-            objective.meter.passes += 2 * LOOKS
-        return whether
+        found = record(lambda v: (self.loss_product(v),), theta)
+        if found.whether == "yes":
+            self._recorded = found.function
+        objective.meter.passes += 2 * found.looks
+        return found.whether
 
     @abstractmethod
     def loss_product(self, v: Tensor) -> Tensor:

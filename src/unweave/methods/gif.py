@@ -8,6 +8,7 @@ from torch import Tensor
 
 from unweave._core.cuda_graphs import LOOKS
 from unweave._core.tuning import TUNING
+from unweave._core.tuning.steps import Dear
 from unweave.certificate.bound import most_passes
 from unweave.curvature.birth import PASSES, Born, born
 from unweave.curvature.local import LocalProblem
@@ -251,7 +252,7 @@ class GIF(InfluenceStep):
         most = TUNING.step.small_steps if small else TUNING.step.steps
         if not problem.flat:
             return most
-        bound = self._within(problem, TUNING.step.most, TUNING.step.least + 1)
+        bound = self._within(problem, TUNING.step.most, TUNING.step.pairs[-1].least + 1)
         return most if bound is None else min(most, bound)
 
     @property
@@ -267,9 +268,19 @@ class GIF(InfluenceStep):
         after = passes_for_rows(problem) + most_passes(problem.remaining)  # once the restart has ended
         return max(least, int((share * self.prepared.whole - problem.meter.passes - after) // 2))
 
+    def _rules(self, problem: Problem) -> list[Dear]:
+        """When a restart is no longer cheap on this graph."""
+        rules = TUNING.step.pairs if problem.flat else TUNING.step.cheap
+        return [rule for rule in rules if int(problem.original.data.num_nodes) >= rule.nodes]
+
+    def _dear(self, problem: Problem) -> list[tuple[int, float]]:
+        """After how many gradients of a restart how much must still be promised."""
+        after = [(self._within(problem, rule.share, rule.least), rule.worth) for rule in self._rules(problem)]
+        return [(gradients, worth) for gradients, worth in after if gradients is not None]
+
     def _ended(self, problem: Problem, found: MinimiseReport) -> str | None:
         """After what a restart ended because it was no longer cheap, where something was left to gain."""
-        if (found.promised or 0.0) <= (TUNING.step.settled if problem.flat else TUNING.step.cheap[1]):
+        if (found.promised or 0.0) <= (TUNING.step.settled if problem.flat else self._rules(problem)[-1].worth):
             return None
         whole = 0.0 if self.prepared is None else self.prepared.whole
         share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
@@ -344,9 +355,7 @@ class GIF(InfluenceStep):
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        share, worth = TUNING.step.pairs if problem.flat else TUNING.step.cheap
         free = self.steps == "auto" and damping is None
-        cheap = self._within(problem, share, TUNING.step.least) if free else None
         theta, found = minimise(
             evaluate,
             begin,
@@ -357,7 +366,7 @@ class GIF(InfluenceStep):
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if free else 0.0,
-            dear=None if cheap is None else (cheap, worth),
+            dear=self._dear(problem) if free else (),
         )
         if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_geometric.data import Data
 
 from unweave._core.cost import Meter
-from unweave._core.cuda_graphs import LOOKS, Function, record
+from unweave._core.cuda_graphs import Function, record
 from unweave._core.memo import remembered
 from unweave._core.memory import no_memory
 from unweave.errors import DataError, ModelError
@@ -208,15 +208,15 @@ class Objective:
     def record(self, theta: Tensor) -> str:
         """Make every later look a replay of one recorded now, where there is a GPU; returns whether, in words.
 
-        Recording costs three looks, so it pays for who will take a dozen; a model that is written out is recorded once
-        for the graph and for all that lose edges of it.
+        Recording costs up to three looks, so it pays for who will take a dozen; a model that is written out is recorded
+        once for the graph and for all that lose edges of it.
         """
         if self._recorded is not None:
             return "yes"
         passes = self.meter.passes
-        found, whether = record(self._look, theta) if self._sweeper is None else self._sweeper.record(theta)
+        found, whether, looks = record(self._look, theta) if self._sweeper is None else self._sweeper.record(theta)
         self._recorded = found if whether == "yes" else None
-        self.meter.passes = passes + (2 * LOOKS if whether == "yes" else 0)
+        self.meter.passes = passes + 2 * looks
         return whether
 
     @property

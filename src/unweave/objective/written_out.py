@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Size, Tensor
 
-from unweave._core.cuda_graphs import Function, record
+from unweave._core.cuda_graphs import Function, Recording, record
 from unweave._core.sparse import Matrix
 from unweave.errors import ModelError
 from unweave.models.sweep import Sweep, Way
@@ -95,14 +95,14 @@ class Sweeper:
                 raise ModelError("the loss must give one number for each node")
             return swept.all, losses, swept.pull(slope)
 
-    def record(self, theta: Tensor) -> tuple[Function, str]:
+    def record(self, theta: Tensor) -> Recording:
         """A look recorded for this graph and for what is left of it; where that cannot be, as it is."""
         staged = Sweeper(self.way.staged(), self.shapes, self.nodes, self.targets, self.loss)
-        found, whether = record(staged.look, theta)
-        if whether != "yes":
-            return found, whether
-        self.way.matrix.pattern.recording = recording = _Recording(staged, found, self.way.matrix)
-        return recording.on(self.way.matrix), whether
+        found = record(staged.look, theta)
+        if found.whether != "yes":
+            return found
+        self.way.matrix.pattern.recording = recording = _Recording(staged, found.function, self.way.matrix)
+        return found._replace(function=recording.on(self.way.matrix))
 
     def borrowed(self) -> Function | None:
         """A look that was recorded for this graph or one that it is left of, with everything else the same."""

@@ -43,8 +43,12 @@ class Tuning:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every number, by group, as a JSON document."""
+
+        def plain(value: Any) -> Any:
+            return [plain(part) for part in value] if isinstance(value, tuple) else value
+
         return {
-            group: {name: list(value) if isinstance(value, tuple) else value for name, value in vars(numbers).items()}
+            group: {name: plain(value) for name, value in vars(numbers).items()}
             for group, numbers in vars(self).items()
         }
 

@@ -5,7 +5,7 @@ given, so that the first step already is a Newton step and every later one costs
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +70,7 @@ def minimise(
     lowest: float = -math.inf,
     pays: float = 0.0,
     settled: float = 0.0,
-    dear: tuple[int, float] | None = None,
+    dear: Sequence[tuple[int, float]] = (),
 ) -> tuple[Tensor, MinimiseReport]:
     """Minimise a function from its values and gradients.
 
@@ -94,7 +94,7 @@ def minimise(
             than this share of all so far.
         settled: Stop when the next step, by the curvature known so far, promises a fall of less than this share of all
             so far.
-        dear: After how many evaluations another share takes the place of ``settled``, and which.
+        dear: After how many evaluations which other share takes the place of ``settled``, the first one first.
     """
     most = min(TUNING.search.memory, max(evaluations, TUNING.search.first))
     pairs = inverse if isinstance(inverse, Memory) else Memory(x, inverse, most)
@@ -117,7 +117,7 @@ def minimise(
         slope = float(gradient @ direction)
         if 0 < -slope / 2 <= until:
             break
-        least = dear[1] if dear is not None and spent >= dear[0] else settled
+        least = next((share for after, share in reversed(dear) if spent >= after), settled)
         if taken and least and -slope / 2 <= least * (first - value):
             promised = -slope / 2 / (first - value)
             break
