@@ -47,22 +47,21 @@ class _Recorded:
         device = example.device
         self._input = example.detach().clone()
         with aside(device):
-            # A recording reads where these lay, whoever else lets go of them.
             try:
-                self._held = self._read(function)
+                self._try(function)
             except RuntimeError:
                 function(self._input)  # what is found out once and remembered may wait
-                self._held = self._read(function)
+                self._try(function)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=_pool(device), stream=_stream(device)):
+        with torch.cuda.graph(self._graph, pool=_pool(device), stream=_stream(device)), Outsiders() as outsiders:
             self._outputs = function(self._input)
+        # A recording reads where these lay, whoever else lets go of them.
+        self._held = outsiders.storages
 
-    def _read(self, function: Function) -> list[torch.UntypedStorage]:
-        """Memory that the function reads, which is run for that and must not wait."""
-        with _nobody_waits(), Outsiders() as outsiders:
+    def _try(self, function: Function) -> None:
+        """Run it as it will be while CUDA watches, when nobody may wait."""
+        with _nobody_waits():
             function(self._input)
-        read: list[torch.UntypedStorage] = outsiders.storages
-        return read
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         """What the function gives for another tensor of the same shape."""
