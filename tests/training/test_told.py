@@ -17,7 +17,7 @@ from unweave.curvature.solvers import LowRank
 from unweave.testing import small_graph
 from unweave.training.agreement import Agreement, shortcomings
 
-GOOD = Prepared(LowRank(torch.ones(1), torch.eye(3, 1)), torch.zeros(3), 1.0, "", agreement=1.0)
+GOOD = Prepared(LowRank(torch.ones(1), torch.eye(3, 1)), torch.zeros(3), torch.zeros(3), 1.0, "", agreement=1.0)
 
 
 def test_every_shortcoming_says_what_to_do() -> None:

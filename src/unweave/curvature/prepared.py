@@ -27,7 +27,7 @@ SAME = 1e-3
 """Relative difference up to which two values of an objective, perhaps from two devices, are the same."""
 
 FACTS = (
-    *("objective", "parameters", "bend", "damping", "raised", "left", "rest", "agreement", "luck"),
+    *("objective", "parameters", "bend", "damping", "raised", "left", "agreement", "luck"),
     *("edges", "nodes", "mass", "came", "joined", "age", "seconds", "passes", "whole"),
 )
 
@@ -56,6 +56,7 @@ class Prepared:
     Attributes:
         curvature: The largest eigenpairs of the Gauss-Newton matrix of L0 at θ0.
         gradient: ∇L0(θ0).
+        slope: ∇L where training ended, which a retraining would end with as well: requests at a minimum leave it.
         objective: L0(θ0).
         parameters: Digest of θ0; the state serves no other model.
         bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
@@ -63,7 +64,6 @@ class Prepared:
         damping: What an influence step on this model needs, where training did not end at a minimum.
         raised: How many times the least damping that is.
         left: What a rehearsed request left of the gradient of its local problem with it, as a share.
-        rest: ‖∇L‖ where training ended, to which requests at a minimum return; 0 where that is not known.
         agreement: Of where following a typical deletion leads with what another seed is trained to without the data
             (:mod:`unweave.training.agreement`): 1 where both are the same function, 0 where they differ by as much as
             the deletion changes; ``None`` where nobody looked.
@@ -83,13 +83,13 @@ class Prepared:
 
     curvature: LowRank
     gradient: Tensor
+    slope: Tensor
     objective: float
     parameters: str
     bend: float = 0.0
     damping: float = 0.0
     raised: float = 1.0
     left: float = 0.0
-    rest: float = 0.0
     agreement: float | None = None
     luck: float | None = None
     edges: int = 0
@@ -163,11 +163,12 @@ class Prepared:
         if places is None:
             return self
         places, size = places.to(self.gradient.device), sum(value.numel() for value in trained(model).values())
-        gradient = self.gradient.new_zeros(size).index_copy(0, places, self.gradient)
+        gradient, slope = (g.new_zeros(size).index_copy(0, places, g) for g in (self.gradient, self.slope))
         known = self.curvature.vectors
         vectors = known.new_zeros(size, known.size(1)).index_copy(0, places, known)
         locality = self.locality and self.locality.of_model(model)
-        return replace(self, gradient=gradient, curvature=LowRank(self.curvature.values, vectors), locality=locality)
+        curvature = LowRank(self.curvature.values, vectors)
+        return replace(self, gradient=gradient, slope=slope, curvature=curvature, locality=locality)
 
     def refuse_another(self, objective: float) -> None:
         """Refuse to serve an objective of another value than it had when it was prepared.
@@ -201,11 +202,13 @@ class Prepared:
         pending = self.pending and replace(
             self.pending, pull=self.pending.pull.to(device), step=self.pending.step.to(device)
         )
-        return replace(self, curvature=curvature, gradient=self.gradient.to(device), pending=pending)
+        gradient, slope = self.gradient.to(device), self.slope.to(device)
+        return replace(self, curvature=curvature, gradient=gradient, slope=slope, pending=pending)
 
     def to_files(self) -> dict[str, bytes]:
         """The state as two files of a run."""
         tensors = {"values": self.curvature.values, "vectors": self.curvature.vectors, "gradient": self.gradient}
+        tensors |= {} if self.slope is self.gradient else {"slope": self.slope}
         facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
         facts["locality"] = self.locality and self.locality.to_dict()
         facts["pending"] = self.pending and {"requests": self.pending.requests, "kept": self.pending.kept}
@@ -224,6 +227,7 @@ class Prepared:
         return cls(
             curvature,
             tensors["gradient"],
+            tensors.get("slope", tensors["gradient"]),
             **{key: facts[key] for key in FACTS if key in facts},  # damping is younger than the others
             locality=locality and Locality.from_dict(locality),
             pending=pending and Pending(pull=tensors["pull"], step=tensors["step"], **pending),

@@ -146,11 +146,9 @@ def _doubts(problem: Problem, outcome: Outcome, point: Point) -> list[str]:
     local = outcome.solved or problem.local()
     size, left = (float(g.norm()) for g in (problem.remaining_gradient - local.slope, local.gradient(point)))
     change = local.change(point)
-    if outcome.bent is None:
-        worse = change > 0 or left > size
-    else:  # the steps were on L' itself, of which Q tells nothing
-        worse = point.value - problem.remaining_value > SAME * abs(problem.remaining_value)
-    if not worse:
+    # Of the gradient of L' there may have been little or nothing to begin with, so that it tells nothing.
+    little = SAME * abs(problem.remaining_value)
+    if not (change > 0 or left > size if outcome.bent is None else change > little):
         return []
     what = f"changed the local objective by {change:+.3g} and its gradient from {size:.3g} to {left:.3g}"
     return [

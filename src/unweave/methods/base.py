@@ -34,7 +34,8 @@ class Outcome:
         point: L' evaluated at these parameters, where the method has done so already.
         checked: Whether the method has checked its answer itself. The receipt warns where the local problem that it
             solved, or its gradient, grew all the same: for the finished model, with the running statistics it has.
-        solved: That problem, where it is not the plain one, Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩.
+        solved: That problem, where it is not the plain one, Q(θ) = L'(θ) − ⟨∇L0(θ0), θ⟩: at a minimum L', perhaps less
+            a gradient that is kept.
         nearness: How near the answer is to retraining, in words, for a method that is not judged by Q.
         warnings: What the user should know.
         checkpoints: States of training that go with the new parameters; ``None`` for a method that knows nothing of

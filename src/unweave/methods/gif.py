@@ -1,6 +1,7 @@
 """GIF, the graph influence function (Wu et al., WWW'23, Theorem 2), and what it is the first step of."""
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +19,7 @@ from unweave.curvature.solvers import Krylov, LowRank, MinimiseReport, Operator,
 from unweave.errors import MethodError, NoProgressError
 from unweave.methods.base import Expected, Outcome
 from unweave.methods.confirm import beyond, confirmed, confirming_passes, eased, restless, saturated, still_falling
+from unweave.methods.left import kept, left_by_training, most_to_gain
 from unweave.methods.problem import ASK, Problem
 from unweave.methods.registry import register
 from unweave.methods.rows import passes_for_rows
@@ -40,18 +42,19 @@ class GIF(InfluenceStep):
 
     The influence step is the first step of a quasi-Newton method on the remaining graph that starts with the
     curvature known from training. For a model that was trained to a minimum the method goes on, each further step at
-    the price of one gradient, on L'. For any other model it minimises Q(θ) + ½δ‖θ − θ0‖² with
-    Q(θ) = L'(θ) − (n'/n)⟨∇L0(θ0), θ⟩ and a damping δ that the first step confirms. n'/n, the share of the training
-    nodes that remain, is there because training follows the *mean* loss: short of a minimum, a deletion does not make
-    the slope at which training stopped any smaller.
+    the price of one gradient, on L' but for the little gradient g at which training ended: L'(θ) − (n'/n)⟨g, θ⟩. A
+    retraining ends at one like it, and what the request pulls may be less. For any other model it minimises
+    Q(θ) + ½δ‖θ − θ0‖² with Q(θ) = L'(θ) − (n'/n)⟨∇L0(θ0), θ⟩ and a damping δ that the first step confirms. n'/n, the
+    share of the training nodes that remain, is there because training follows the *mean* loss: short of a minimum, a
+    deletion does not make the slope at which training stopped any smaller.
 
     Attributes:
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
             left is little beside the whole fall, or beside what another seed differs by where that is known (beyond 2 %
             of the passes of training each has to promise a thousandth of the whole fall; where examples are pairs a
-            hundredth beyond 4 %, and 5 % is the end), and 4 where the request pulls less than what training left;
-            elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
-            that is given, the influence step alone; with the latter for v as in the paper.
+            hundredth beyond 4 %, and 5 % is the end); elsewhere 4 from a prepared state, or one influence step and up
+            to 7 corrections. With 1, or with a damping that is given, the influence step alone; with the latter for v
+            as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
             Without it the curvature is computed for the request, and the receipt says what that cost.
     """
@@ -247,13 +250,8 @@ class GIF(InfluenceStep):
             return self.steps
         if damped:
             return TUNING.step.damped_steps
-        now, rest = self._at_rest(problem)
-        small = float(problem.forgotten_gradient.norm()) < now <= TUNING.step.drifted * rest
-        most = TUNING.step.small_steps if small else TUNING.step.steps
-        if not problem.flat:
-            return most
-        bound = self._within(problem, TUNING.step.most, TUNING.step.pairs[-1].least + 1)
-        return most if bound is None else min(most, bound)
+        bound = self._within(problem, TUNING.step.most, TUNING.step.pairs[-1].least + 1) if problem.flat else None
+        return TUNING.step.steps if bound is None else min(TUNING.step.steps, bound)
 
     @property
     def _pays(self) -> float:
@@ -286,17 +284,15 @@ class GIF(InfluenceStep):
         share = f"{problem.meter.passes / whole:.1%} of the passes of training" if whole else ""
         return f"after {share or f'{found.evaluations} gradients'}"
 
-    def _grown(self, problem: Problem, local: LocalProblem, start: Tensor) -> Born | None:
+    def _grown(self, problem: Problem) -> Born | None:
         """Dimensions of an embedding that the request gave a use for; no gradient would tell of them."""
         task = problem.remaining.task
-        if task is None or self._most(problem, damped=False) <= TUNING.step.small_steps:
+        if task is None or float(problem.forgotten_gradient.norm()) < float(
+            left_by_training(problem, self.prepared).norm()
+        ):
             return None
-        return born(problem.remaining, local, start, task.dimensions(problem.remaining.model))
-
-    def _at_rest(self, problem: Problem) -> tuple[float, float]:
-        """‖∇L‖ before the request, and where training ended, if that is known to be another."""
-        now = float(problem.original_gradient.norm())
-        return now, now if self.prepared is None else self.prepared.rest or now
+        axes = task.dimensions(problem.remaining.model)
+        return born(problem.remaining, problem.local(0.0), problem.remaining_gradient, axes)
 
     def proceed(
         self, problem: Problem, operator: Operator, v: Tensor, space: Krylov, details: dict[str, Any]
@@ -323,46 +319,60 @@ class GIF(InfluenceStep):
     def _restart(self, problem: Problem, curvature: LowRank, damping: float | None, when: str) -> Outcome:
         """Quasi-Newton steps that start with curvature already known: one gradient each, and no product at all.
 
-        At a minimum, where no damping is given, they are steps on L'; elsewhere on Q + ½δ‖θ − θ0‖².
+        At a minimum, where no damping is given, they are steps on L', but for the gradient that training left where the
+        request is small beside it (:mod:`unweave.methods.left`); elsewhere on Q + ½δ‖θ − θ0‖².
         """
-        local = problem.local(0.0) if damping is None else problem.local(problem.share, damping)
-        start = problem.remaining_gradient - local.slope
+        if damping is not None:
+            return self._followed(problem, curvature, problem.local(problem.share, damping), when)
+        passes, held = problem.meter.passes, kept(problem, self.prepared, curvature)
+        if held is not None:
+            with suppress(NoProgressError):
+                return self._followed(problem, curvature, held, when)
+        local, spent = problem.local(0.0), int(problem.meter.passes - passes) // 2
+        return self._followed(problem, curvature, local, when, spent)
+
+    def _followed(
+        self, problem: Problem, curvature: LowRank, local: LocalProblem, when: str, spent: int = 0
+    ) -> Outcome:
+        """These steps on a local problem; an error where none helps, or where they follow what training left."""
+        start, damped = problem.remaining_gradient - local.slope, local.damping > 0
         size = float(start.norm())
-        if damping is None:
-            # A small request may pull less than the gradient that training left; it is to be followed all the same.
-            enough = min(*self._at_rest(problem), float(problem.forgotten_gradient.norm()) / 10, size / 2)
-        else:
-            enough = TUNING.step.enough * size
-        jumps: tuple[str, ...] = ()
-        if damping is not None and not self._polished:
-            jumps = restless(problem, curvature, damping, float(start @ curvature.solve(start, damping)) / 2)
-        most = self._most(problem, damped=damping is not None)
+        enough, limit, jumps = TUNING.step.enough * size, math.inf, tuple[str, ...]()
+        if not damped:
+            enough = min(enough, float(left_by_training(problem, self.prepared).norm()))
+            limit = most_to_gain(problem, local, curvature)
+        elif not self._polished:
+            promised = float(start @ curvature.solve(start, local.damping)) / 2
+            jumps = restless(problem, curvature, local.damping, promised)
+        most = self._most(problem, damped=damped) - spent
         pays = most >= TUNING.step.recording + LOOKS or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
-        best: list[tuple[float, Tensor, Point]] = []
+        best: list[tuple[float, Tensor, Point, Tensor]] = []
 
         def evaluate(theta: Tensor) -> tuple[float, Tensor]:
+            if float(local.slope @ (theta - problem.theta)) > limit:
+                raise NoProgressError("steps follow what training left of its gradient, not the request")
             point = problem.remaining.look(theta)
             change, gradient = local.at(point)
             value = problem.remaining_value + change  # rounded as the minimisation sees it, so that both keep the same
             if not best or value <= best[0][0]:
-                best[:] = [(value, theta, point)]
+                best[:] = [(value, theta, point, gradient)]
             return value, gradient
 
         begin, value, gradient = problem.theta, problem.remaining_value, start
-        grown = self._grown(problem, local, start) if damping is None else None
+        grown = None if damped else self._grown(problem)
         if grown is not None and (there := evaluate(grown.theta))[0] < value:
             begin, value, gradient = grown.theta, *there
         else:
             grown = None
-        free = self.steps == "auto" and damping is None
+        free = self.steps == "auto" and not damped
         theta, found = minimise(
             evaluate,
             begin,
             value,
             gradient,
             lambda g: curvature.solve(g, local.damping) if grown is None else grown.solve(curvature, g),
-            evaluations=self._most(problem, damped=damping is not None),
+            evaluations=max(1, self._most(problem, damped=damped) - spent),  # fewer once something is born
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if free else 0.0,
@@ -370,22 +380,25 @@ class GIF(InfluenceStep):
         )
         if not (found.steps or grown is not None) or not math.isfinite(found.value):
             raise NoProgressError(f"no step lowers the objective on the remaining graph; {ASK}")
-        early = self._ended(problem, found) if free else None
+        early, stays = self._ended(problem, found) if free else None, float(local.slope.norm())
+        moved = theta - problem.theta
         details = {
-            "objective": "L'" if damping is None else "Q",
+            "objective": "Q" if damped else "L'",
             "prepared": when,
-            **({} if damping is None else {"damping": damping}),
+            **({"damping": local.damping} if damped else {}),
             "steps": found.steps,
             "evaluations": found.evaluations + 1 + (grown is not None),
             **({} if grown is None else {"born": len(grown.bends)}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
+            **({"kept": {"norm": stays, "gained": float(local.slope @ moved)}} if stays and not damped else {}),
             **({} if early is None else {"ended": early}),
             **({"restless": True} if jumps else {}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),
         }
         point = best[0][2] if best[0][1] is theta else None
-        if damping is not None:
+        if damped:
             return Outcome(theta, details=details, warnings=jumps, checked=True, point=point, solved=local)
+        left = found.gradient_norm + stays if point is None else float((best[0][3] + local.slope).norm())
         warning = (
             f"{found.evaluations} gradients lowered the objective but left a larger gradient than they found (see "
             "details); ask for more steps, or use method='retrain'"
@@ -400,7 +413,8 @@ class GIF(InfluenceStep):
             warnings=((warning,) if found.gradient_norm > size else ()) + (() if early is None else (stopped,)),
             checked=True,
             point=point,
-            bent=(found.smallest_curvature, found.gradient_norm),
+            solved=local,
+            bent=(found.smallest_curvature, left),
         )
 
 

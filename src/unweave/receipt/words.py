@@ -175,9 +175,10 @@ def _name(record: Record) -> str:
 
 
 def _rose(record: Record) -> bool:
-    """Whether the objective on the remaining graph is higher than before anything was done."""
+    """Whether the objective on the remaining graph, less a gradient that was kept, is higher than before."""
     before, after = (record.objective.get(f"remaining_{when}") for when in ("before", "after"))
-    return before is not None and after is not None and after - before > SAME * abs(before)
+    gained = (record.details.get("kept") or {}).get("gained", 0.0)
+    return before is not None and after is not None and after - before - gained > SAME * abs(before)
 
 
 def _by_itself(record: Record) -> bool:

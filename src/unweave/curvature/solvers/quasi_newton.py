@@ -106,20 +106,20 @@ def minimise(
         return spent < (evaluations if taken else max(evaluations, TUNING.search.first))
 
     norm = float(gradient.norm())
-    first, marked, at, fell = value, value, 0, math.inf
+    gained, marked, at, fell = 0.0, 0.0, 0, math.inf
     while may_go_on() and norm > tolerance and value > lowest:
         if pays and spent - at >= TUNING.search.window:
-            before, fell = fell, marked - value
-            if taken and still_to_fall(before, fell) < pays * (first - value):
+            before, fell = fell, gained - marked
+            if taken and still_to_fall(before, fell) < pays * gained:
                 break
-            marked, at = value, spent
+            marked, at = gained, spent
         direction = -pairs.times(gradient)
         slope = float(gradient @ direction)
         if 0 < -slope / 2 <= until:
             break
         least = next((share for after, share in reversed(dear) if spent >= after), settled)
-        if taken and least and -slope / 2 <= least * (first - value):
-            promised = -slope / 2 / (first - value)
+        if taken and least and -slope / 2 <= least * gained:
+            promised = -slope / 2 / gained
             break
         length, accepted = 1.0, False
         while slope < 0 and may_go_on() and length >= TUNING.search.shortest:
@@ -145,9 +145,9 @@ def minimise(
         if sy > 1e-8 * math.sqrt(ss) * math.sqrt(yy):
             pairs.add(s, y)
         x, value, gradient, norm = candidate, height, new, size
-        taken += 1
-    if settled and taken and not may_go_on() and norm > tolerance and value < first:
-        promised = float(gradient @ pairs.times(gradient)) / 2 / (first - value)
+        gained, taken = gained - fall, taken + 1
+    if settled and taken and not may_go_on() and norm > tolerance and gained > 0:
+        promised = float(gradient @ pairs.times(gradient)) / 2 / gained
     return x, MinimiseReport(spent, taken, norm, norm <= tolerance, value, smallest, promised)
 
 

@@ -1,0 +1,73 @@
+"""What training left of its gradient: kept where a request is small beside it, and never followed in its place."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+import unweave as uw
+from unweave._core.tuning import tuned
+from unweave.testing import small_graph
+
+
+class Own(nn.Module):
+    """A model as people have it: LayerNorm, a residual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.inner = GCNConv(8, 16), nn.LayerNorm(16), GCNConv(16, 16)
+        self.last = GCNConv(16, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = torch.tanh(self.norm(self.first(x, edge_index)))
+        return self.last(h + torch.tanh(self.inner(h, edge_index)), edge_index)  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return small_graph()
+
+
+@pytest.fixture(scope="module")
+def run(data: Data) -> uw.Run:
+    """At a minimum, of which little bends: AdamW's decay is small where gradients were."""
+    torch.manual_seed(0)
+    model, loss = Own(), nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5]), label_smoothing=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    for _ in range(60):
+        optimiser.zero_grad()
+        loss(model(data.x, data.edge_index)[data.train_mask], data.y[data.train_mask]).backward()
+        optimiser.step()
+    done = uw.polish(model, data, weight_decay=optimiser, loss=loss, evaluations=300, examine=False)
+    assert done.prepared.at_minimum
+    return uw.Run(done.model, data, weight_decay=done.weight_decay, loss=loss, prepared=done.prepared)
+
+
+def risen(receipt: uw.Receipt) -> float:
+    return receipt.objective["remaining_after"] - receipt.objective["remaining_before"]
+
+
+def test_what_training_left_is_kept_where_a_request_is_small_beside_it(run: uw.Run, data: Data) -> None:
+    few = [uw.Request(nodes=[node]) for node in uw.draw("nodes:0.2", data).nodes[:4]]
+    some = [run.forget(request).receipts[-1] for request in few]
+    small = [receipt for receipt in some if "kept" in receipt.details]
+    assert small
+    assert len(small) < len(some)
+    assert run.prepared is not None
+    assert max(receipt.details["kept"]["norm"] for receipt in small) <= float(run.prepared.slope.norm())
+    assert "kept" not in run.forget(uw.draw("edges:0.1", data)).receipts[-1].details
+
+
+def test_steps_that_follow_what_training_left_are_taken_back(run: uw.Run, data: Data) -> None:
+    """L' less a gradient falls without end where L' hardly bends; what the request pulls does not lead there."""
+    edges = [uw.Request(edges=[edge]) for edge in uw.draw("edges:0.2", data).edges[14:17]]
+    with tuned(step={"astray": 1e9}):
+        there = [run.forget(request).receipts[-1] for request in edges]
+    lost = [n for n, receipt in enumerate(there) if risen(receipt) > 0.1]
+    assert lost
+    for n in lost:
+        receipt = run.forget(edges[n]).receipts[-1]
+        assert "kept" not in receipt.details
+        assert risen(receipt) < 0
+        assert receipt.passes <= there[n].passes
