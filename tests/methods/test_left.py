@@ -55,7 +55,7 @@ def test_what_training_left_is_kept_where_a_request_is_small_beside_it(run: uw.R
     assert small
     assert len(small) < len(some)
     assert run.prepared is not None
-    assert max(receipt.details["kept"]["norm"] for receipt in small) <= float(run.prepared.slope.norm())
+    assert max(receipt.details["kept"] for receipt in small) <= float(run.prepared.gradient.norm())
     assert "kept" not in run.forget(uw.draw("edges:0.1", data)).receipts[-1].details
 
 
@@ -70,4 +70,5 @@ def test_steps_that_follow_what_training_left_are_taken_back(run: uw.Run, data: 
         receipt = run.forget(edges[n]).receipts[-1]
         assert "kept" not in receipt.details
         assert risen(receipt) < 0
+        assert receipt.details["dropped"] > 0
         assert receipt.passes <= there[n].passes

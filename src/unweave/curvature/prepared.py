@@ -56,7 +56,8 @@ class Prepared:
     Attributes:
         curvature: The largest eigenpairs of the Gauss-Newton matrix of L0 at θ0.
         gradient: ∇L0(θ0).
-        slope: ∇L where training ended, which a retraining would end with as well: requests at a minimum leave it.
+        slope: ∇L/n where training ended, with n what the mean loss divides by: a retraining would end with as much, and
+            small requests at a minimum leave it.
         objective: L0(θ0).
         parameters: Digest of θ0; the state serves no other model.
         bend: Smallest eigenvalue of the Hessian met in a short search, as a share of the largest; clearly below 0 at
@@ -163,7 +164,7 @@ class Prepared:
         if places is None:
             return self
         places, size = places.to(self.gradient.device), sum(value.numel() for value in trained(model).values())
-        gradient, slope = (g.new_zeros(size).index_copy(0, places, g) for g in (self.gradient, self.slope))
+        gradient, slope = (widened(each, places, size) for each in (self.gradient, self.slope))
         known = self.curvature.vectors
         vectors = known.new_zeros(size, known.size(1)).index_copy(0, places, known)
         locality = self.locality and self.locality.of_model(model)
@@ -208,7 +209,7 @@ class Prepared:
     def to_files(self) -> dict[str, bytes]:
         """The state as two files of a run."""
         tensors = {"values": self.curvature.values, "vectors": self.curvature.vectors, "gradient": self.gradient}
-        tensors |= {} if self.slope is self.gradient else {"slope": self.slope}
+        tensors["slope"] = self.slope
         facts = {key: getattr(self, key) for key in FACTS} | {"stationarity": self.stationarity}
         facts["locality"] = self.locality and self.locality.to_dict()
         facts["pending"] = self.pending and {"requests": self.pending.requests, "kept": self.pending.kept}
@@ -227,20 +228,27 @@ class Prepared:
         return cls(
             curvature,
             tensors["gradient"],
-            tensors.get("slope", tensors["gradient"]),
-            **{key: facts[key] for key in FACTS if key in facts},  # damping is younger than the others
+            tensors.get("slope", tensors["gradient"] / (facts.get("mass") or max(1, facts["nodes"]))),
+            **{key: facts[key] for key in FACTS if key in facts},  # damping, as the slope, is younger than the others
             locality=locality and Locality.from_dict(locality),
             pending=pending and Pending(pull=tensors["pull"], step=tensors["step"], **pending),
         )
 
-    def moved(self, parameters: str, objective: float, gradient: Tensor) -> "Prepared":
+    def moved(self, parameters: str, objective: float, gradient: Tensor, *, anew: float = 0.0) -> "Prepared":
         """The state for a model that has just forgotten: the curvature is kept and is one request older.
 
         It knows no graph until it is told (:meth:`on`).
+
+        Args:
+            parameters: Its digest.
+            objective: L there.
+            gradient: ∇L there.
+            anew: What its mean loss divides by, where it was trained anew, and so ended at a gradient of its own.
         """
         return replace(
             self,
             gradient=gradient,
+            slope=gradient / anew if anew else self.slope,
             objective=objective,
             parameters=parameters,
             age=self.age + 1,
@@ -251,6 +259,11 @@ class Prepared:
     def on(self, graph: Data | GraphView, loss: Loss, forward: Forward, *, recount: bool = True) -> "Prepared":
         """The same state for a graph that is known to be the one it belongs to; the same labels need no new count."""
         return replace(self, locality=self.locality and self.locality.on(graph, loss, forward, recount=recount))
+
+
+def widened(vector: Tensor, places: Tensor | None, size: int) -> Tensor:
+    """A vector of the parameters that there were among zeros for those that came."""
+    return vector if places is None else vector.new_zeros(size).index_copy(0, places, vector)
 
 
 def stationarity(curvature: LowRank, gradient: Tensor, objective: float) -> float:

@@ -52,9 +52,9 @@ class GIF(InfluenceStep):
         steps: Gradients on the remaining graph after the first, or ``"auto"``: up to 120 at a minimum, until what is
             left is little beside the whole fall, or beside what another seed differs by where that is known (beyond 2 %
             of the passes of training each has to promise a thousandth of the whole fall; where examples are pairs a
-            hundredth beyond 4 %, and 5 % is the end); elsewhere 4 from a prepared state, or one influence step and up
-            to 7 corrections. With 1, or with a damping that is given, the influence step alone; with the latter for v
-            as in the paper.
+            hundredth beyond 4 %, and 5 % is the end), and 16 where the request pulls less than what training left;
+            elsewhere 4 from a prepared state, or one influence step and up to 7 corrections. With 1, or with a damping
+            that is given, the influence step alone; with the latter for v as in the paper.
         prepared: What :func:`unweave.prepare` computed once after training: every step then costs one gradient.
             Without it the curvature is computed for the request, and the receipt says what that cost.
     """
@@ -208,6 +208,7 @@ class GIF(InfluenceStep):
         if ready is not None:
             most = recorded + 2 * max(self._most(problem, damped=not ready.at_minimum), first)
             if ready.at_minimum:
+                most += 0 if problem.flat else 2 * first  # once more, without the gradient that was kept
                 if problem.remaining.task is not None:
                     most += PASSES + 2
                 if problem.flat and self.steps == "auto" and ready.whole:
@@ -226,7 +227,7 @@ class GIF(InfluenceStep):
             return replace(known, most=known.most + 2 * tried + confirming)
         corrections = tried * (2 + 2 * max(self._corrections, first)) + confirming
         restart = recorded + 2 * (TUNING.spectrum.rank + TUNING.spectrum.spare)
-        restart += 2 * max(self._most(problem, damped=False), first)
+        restart += 2 * (max(self._most(problem, damped=False), first) + first)
         restart += 0 if problem.remaining.task is None else PASSES + 2
         further = OPERATOR + 2 * TUNING.spectrum.bend_products + max(corrections, restart)
         how = "one influence step and corrections, or at a minimum a restart with curvature computed for this request"
@@ -322,18 +323,25 @@ class GIF(InfluenceStep):
         At a minimum, where no damping is given, they are steps on L', but for the gradient that training left where the
         request is small beside it (:mod:`unweave.methods.left`); elsewhere on Q + ½δ‖θ − θ0‖².
         """
+        most = self._most(problem, damped=damping is not None)
         if damping is not None:
-            return self._followed(problem, curvature, problem.local(problem.share, damping), when)
-        passes, held = problem.meter.passes, kept(problem, self.prepared, curvature)
+            return self._followed(problem, curvature, problem.local(problem.share, damping), when, most)
+        left, passes = left_by_training(problem, self.prepared), problem.meter.passes
+        small = self.steps == "auto" and float((problem.remaining_gradient - left).norm()) < float(left.norm())
+        if small:
+            most = min(most, TUNING.step.small_steps)
+        dropped, held = 0, kept(problem, left, curvature)
         if held is not None:
             with suppress(NoProgressError):
-                return self._followed(problem, curvature, held, when)
-        local, spent = problem.local(0.0), int(problem.meter.passes - passes) // 2
-        return self._followed(problem, curvature, local, when, spent)
+                return self._followed(problem, curvature, held, when, most)
+            dropped = int(problem.meter.passes - passes) // 2
+            most = max(1, most - dropped)
+            if self.steps == "auto":
+                most = min(most, TUNING.step.unkept if small else TUNING.step.small_steps)
+        outcome = self._followed(problem, curvature, problem.local(0.0), when, most)
+        return replace(outcome, details=outcome.details | {"dropped": dropped}) if dropped else outcome
 
-    def _followed(
-        self, problem: Problem, curvature: LowRank, local: LocalProblem, when: str, spent: int = 0
-    ) -> Outcome:
+    def _followed(self, problem: Problem, curvature: LowRank, local: LocalProblem, when: str, most: int) -> Outcome:
         """These steps on a local problem; an error where none helps, or where they follow what training left."""
         start, damped = problem.remaining_gradient - local.slope, local.damping > 0
         size = float(start.norm())
@@ -344,7 +352,6 @@ class GIF(InfluenceStep):
         elif not self._polished:
             promised = float(start @ curvature.solve(start, local.damping)) / 2
             jumps = restless(problem, curvature, local.damping, promised)
-        most = self._most(problem, damped=damped) - spent
         pays = most >= TUNING.step.recording + LOOKS or problem.remaining.recorded
         recorded = problem.remaining.record(problem.theta) if pays else "no: it would not pay"
         best: list[tuple[float, Tensor, Point, Tensor]] = []
@@ -372,7 +379,7 @@ class GIF(InfluenceStep):
             value,
             gradient,
             lambda g: curvature.solve(g, local.damping) if grown is None else grown.solve(curvature, g),
-            evaluations=max(1, self._most(problem, damped=damped) - spent),  # fewer once something is born
+            evaluations=min(most, self._most(problem, damped=damped)),  # fewer once something is born
             tolerance=enough if self.steps == "auto" else 0.0,
             pays=self._pays if self.steps == "auto" else 0.0,
             settled=TUNING.step.settled if free else 0.0,
@@ -390,7 +397,7 @@ class GIF(InfluenceStep):
             "evaluations": found.evaluations + 1 + (grown is not None),
             **({} if grown is None else {"born": len(grown.bends)}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
-            **({"kept": {"norm": stays, "gained": float(local.slope @ moved)}} if stays and not damped else {}),
+            **({"kept": stays, "gained": float(local.slope @ moved)} if stays and not damped else {}),
             **({} if early is None else {"ended": early}),
             **({"restless": True} if jumps else {}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unweave._core.tuning import TUNING
 from unweave.curvature.local import LocalProblem
-from unweave.curvature.prepared import Prepared
+from unweave.curvature.prepared import Prepared, widened
 from unweave.curvature.solvers import LowRank
 from unweave.methods.problem import Problem
 
@@ -24,18 +24,16 @@ def left_by_training(problem: Problem, prepared: Prepared | None) -> Tensor:
     """The gradient at which a training on the remaining graph would end: a share of that at which the first one did."""
     if prepared is None:
         return problem.share * problem.original_gradient
-    ready = prepared.enlarged(problem.places, problem.remaining.model)
-    share = problem.remaining.mass / ready.mass if ready.mass else problem.share
-    return share * ready.slope.to(problem.theta.device)
+    slope = widened(prepared.slope.to(problem.theta.device), problem.places, problem.theta.numel())
+    return problem.remaining.mass * slope
 
 
-def kept(problem: Problem, prepared: Prepared | None, curvature: LowRank) -> LocalProblem | None:
+def kept(problem: Problem, slope: Tensor, curvature: LowRank) -> LocalProblem | None:
     """L' but for that gradient, where following it would lower L' by more than a restart may leave of its fall.
 
     Elsewhere it is of no account, and L' alone is bounded from below however little it bends. Where examples are pairs
     the known curvature covers too little of it to tell.
     """
-    slope = left_by_training(problem, prepared)
     asked = _promised(problem.forgotten_gradient, curvature)
     if problem.flat or not _promised(slope, curvature) > TUNING.step.kept * asked:
         return None

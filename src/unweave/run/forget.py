@@ -126,11 +126,13 @@ def _aged(state: State, done: Unlearned, memory_mib: float | None) -> Prepared |
     if memory_mib is not None:
         rest = (state.training.weight_decay, state.loss, state.forward, Meter(decay.device), memory_mib)
         blocks = bounded_objective(done.model, done.graph, *rest)
-        moved = state.prepared.moved(digest, *blocks.evaluate(flatten(done.model)))
+        ended = blocks.evaluate(flatten(done.model))
+        moved = state.prepared.moved(digest, *ended, anew=blocks.mass if done.anew else 0.0)
         return replace(moved, locality=blocks.locality)
     objective = Objective(done.model, done.data, state.loss, decay, state.forward, Meter(done.data.x.device))
     known = state.prepared.enlarged(places_in(state.model, done.model), done.model)
-    moved = known.moved(digest, *objective.evaluate(flatten(done.model)))
+    ended = objective.evaluate(flatten(done.model))
+    moved = known.moved(digest, *ended, anew=objective.mass if done.anew else 0.0)
     if (told := done.receipt).kind == "change":
         joined = told.graph["training_nodes_after"] - told.graph["training_nodes_before"]
         moved = moved.grown(told.removed["added_stored_edges"], max(0, joined))

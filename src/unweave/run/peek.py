@@ -208,6 +208,7 @@ def check_prepared(prepared: Prepared, size: int) -> None:
     curvature, rank = prepared.curvature, prepared.curvature.values.numel()
     shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {
         "gradient": (prepared.gradient, (size,)),
+        "slope": (prepared.slope, (size,)),
         "values": (curvature.values, (rank,)),
         "vectors": (curvature.vectors, (size, rank)),
     }

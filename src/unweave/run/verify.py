@@ -67,8 +67,7 @@ def prepared_anew(state: State, memory_mib: float | None) -> State:
     )
     if here.prepared is not None:  # these are of the training, not of the curvature
         known = here.prepared
-        slope = known.slope.to(found.slope.device) * (found.mass / known.mass if known.mass else 1.0)
-        found = replace(found.examined(known.agreement, known.whole, known.luck), slope=slope)
+        found = found.examined(known.agreement, known.whole, known.luck)
     return replace(here, prepared=served_best(found, state.calibration))
 
 
