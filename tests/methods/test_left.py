@@ -51,12 +51,12 @@ def risen(receipt: uw.Receipt) -> float:
 def test_what_training_left_is_kept_where_a_request_is_small_beside_it(run: uw.Run, data: Data) -> None:
     few = [uw.Request(nodes=[node]) for node in uw.draw("nodes:0.2", data).nodes[:4]]
     some = [run.forget(request).receipts[-1] for request in few]
-    small = [receipt for receipt in some if "kept" in receipt.details]
+    small = [receipt for receipt in some if "kept_gradient" in receipt.details]
     assert small
     assert len(small) < len(some)
     assert run.prepared is not None
-    assert max(receipt.details["kept"] for receipt in small) <= float(run.prepared.gradient.norm())
-    assert "kept" not in run.forget(uw.draw("edges:0.1", data)).receipts[-1].details
+    assert max(receipt.details["kept_gradient"] for receipt in small) <= float(run.prepared.gradient.norm())
+    assert "kept_gradient" not in run.forget(uw.draw("edges:0.1", data)).receipts[-1].details
 
 
 def test_steps_that_follow_what_training_left_are_taken_back(run: uw.Run, data: Data) -> None:
@@ -68,7 +68,7 @@ def test_steps_that_follow_what_training_left_are_taken_back(run: uw.Run, data: 
     assert lost
     for n in lost:
         receipt = run.forget(edges[n]).receipts[-1]
-        assert "kept" not in receipt.details
+        assert "kept_gradient" not in receipt.details
         assert risen(receipt) < 0
-        assert receipt.details["dropped"] > 0
+        assert receipt.details["dropped_gradients"] > 0
         assert receipt.passes <= there[n].passes

@@ -339,7 +339,7 @@ class GIF(InfluenceStep):
             if self.steps == "auto":
                 most = min(most, TUNING.step.unkept if small else TUNING.step.small_steps)
         outcome = self._followed(problem, curvature, problem.local(0.0), when, most)
-        return replace(outcome, details=outcome.details | {"dropped": dropped}) if dropped else outcome
+        return replace(outcome, details=outcome.details | {"dropped_gradients": dropped}) if dropped else outcome
 
     def _followed(self, problem: Problem, curvature: LowRank, local: LocalProblem, when: str, most: int) -> Outcome:
         """These steps on a local problem; an error where none helps, or where they follow what training left."""
@@ -397,7 +397,7 @@ class GIF(InfluenceStep):
             "evaluations": found.evaluations + 1 + (grown is not None),
             **({} if grown is None else {"born": len(grown.bends)}),
             "gradient": f"{size:.4g} → {found.gradient_norm:.4g}",
-            **({"kept": stays, "gained": float(local.slope @ moved)} if stays and not damped else {}),
+            **({"kept_gradient": stays, "gained_by_it": float(local.slope @ moved)} if stays and not damped else {}),
             **({} if early is None else {"ended": early}),
             **({"restless": True} if jumps else {}),
             **({"recorded": recorded} if problem.meter.device.type == "cuda" else {}),

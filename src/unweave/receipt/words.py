@@ -177,7 +177,7 @@ def _name(record: Record) -> str:
 def _rose(record: Record) -> bool:
     """Whether the objective on the remaining graph, less a gradient that was kept, is higher than before."""
     before, after = (record.objective.get(f"remaining_{when}") for when in ("before", "after"))
-    gained = record.details.get("gained", 0.0)  # of what followed it would lower
+    gained = record.details.get("gained_by_it", 0.0)
     return before is not None and after is not None and after - before - gained > SAME * abs(before)
 
 
