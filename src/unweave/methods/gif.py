@@ -42,8 +42,8 @@ class GIF(InfluenceStep):
 
     The influence step is the first step of a quasi-Newton method on the remaining graph that starts with the
     curvature known from training. For a model that was trained to a minimum the method goes on, each further step at
-    the price of one gradient, on L' but for the little gradient g at which training ended: L'(θ) − (n'/n)⟨g, θ⟩. A
-    retraining ends at one like it, and what the request pulls may be less. For any other model it minimises
+    the price of one gradient, on L'; where the request is small beside the little gradient g at which training ended,
+    on L'(θ) − (n'/n)⟨g, θ⟩, as a retraining ends at one like it. For any other model it minimises
     Q(θ) + ½δ‖θ − θ0‖² with Q(θ) = L'(θ) − (n'/n)⟨∇L0(θ0), θ⟩ and a damping δ that the first step confirms. n'/n, the
     share of the training nodes that remain, is there because training follows the *mean* loss: short of a minimum, a
     deletion does not make the slope at which training stopped any smaller.

@@ -111,10 +111,11 @@ class Step:
 
     kept: float = 0.002
     """Share of what following a request promises beyond which what following the gradient that training left promises
-    is not little, and a restart at a minimum keeps that gradient. Six models of a part of the embedded graph (``gcn``,
-    ``sage``, ``gin``, ``sgc``), polished for 40 or 60 gradients: single nodes and edges close 0.26 to 0.998 so, -150 to
-    0.999 if it is never kept; of 5 % of the edges or nodes the share is 7e-4 or less and both ways close 0.96 or more.
-    With a hundredth a GCN took 34 gradients in place of 11 for an edge, and closed 0.986 in place of 0.995."""
+    is not little, and a restart at a minimum keeps that gradient. Five models of a part of the embedded graph (``gcn``,
+    ``sage``, ``gin``, and ``sgc`` twice), polished for 40 or 60 gradients: single nodes and edges close 0.26 to 0.998
+    so, -150 to 0.998 if it is never kept; of 5 % of the edges or nodes the share is 8e-4 or less and both ways close
+    0.96 or more. With 0.02 that GCN took 34 gradients in place of 11 for an edge, and closed 0.986 in place of 0.995
+    (without ``small_steps``)."""
 
     astray: float = 2.0
     """How many times the most that a quadratic model lets the kept gradient gain is too much to be a request's."""
