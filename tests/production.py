@@ -20,7 +20,7 @@ class Production(nn.Module):
 
 
 def production(data: Data) -> uw.Run:
-    """Trained for a while and polished, to a minimum of which little bends: AdamW decays little where gradients were."""
+    """Trained for a while and polished; little bends there, as AdamW decays little where gradients were."""
     model, loss = Production(), nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5]), label_smoothing=0.1)
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
     for _ in range(60):
