@@ -37,13 +37,18 @@ def blocks(found: list[Document]) -> Blocks:
         "luck. *Told*: receipts that say that the answer cannot be confirmed."
     )
     rows = _rows(found)
-    parts = [(cell, way, [r for r in rows if r["cell"] is cell and r["way"] == way]) for cell in found for way in WAYS]
+    models = list(dict.fromkeys((cell["data"], cell["model"]) for cell in found))
+    parts = [
+        (model, way, [r for r in rows if (r["cell"]["data"], r["cell"]["model"]) == model and r["way"] == way])
+        for model in models
+        for way in WAYS
+    ]
     yield columns(
         parts,
         {
-            "": lambda p: f"{p[0]['model']} {p[0]['data']}, {p[1]}",
-            "loss": lambda p: f"{p[0]['loss']:.1e}",
-            "requests": lambda p: len(p[2]) * p[0]["seeds"],
+            "": lambda p: f"{p[0][1]} {p[0][0]}, {p[1]}",
+            "loss": lambda p: f"{fmean(r['cell']['loss'] for r in p[2]):.1e}",
+            "requests": lambda p: sum(r["cell"]["seeds"] for r in p[2]),
             "refused": lambda p: sum(sum(r["refused"].values()) for r in p[2]),
             "told": lambda p: sum(r["told"] for r in p[2]),
             "closed": lambda p: number(fmean(r["closed"] for r in p[2]), "+.3f"),
@@ -56,7 +61,9 @@ def blocks(found: list[Document]) -> Blocks:
     yield columns(
         rows,
         {
-            "": lambda r: f"{r['cell']['model']} {r['cell']['data']}, {r['request']}, {r['way']}",
+            "": lambda r: (
+                f"{r['cell']['model']} {r['cell']['data']}, {r['request']}, draw {r['cell']['draw']}, {r['way']}"
+            ),
             "gap": lambda r: f"{r['gap']:.1e}",
             "closed": lambda r: number(r["closed"], "+.3f"),
             "of mean predictions": lambda r: number(r["mean_closed"], "+.3f"),
@@ -66,11 +73,8 @@ def blocks(found: list[Document]) -> Blocks:
         },
     )
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
-    sizes = sorted({f"{cell['data']}: {cell['nodes']} nodes, {cell['seeds']} seeds" for cell in found})
-    yield (
-        "Without a prepared state a step is damped more since then: until no more than four fifths of the gradient of "
-        "its own problem are left. Of these cells that of `edgecnn` alone was measured again; there, steps are also "
-        "confirmed now where training ended below a loss of 0.02."
+    sizes = sorted(
+        {f"{cell['data']}: {cell['nodes']} nodes, {cell['seeds']} seeds, five requests a draw" for cell in found}
     )
     yield f"Measured by `python benchmarks/overfitted.py` ({'; '.join(sizes)}) on {where}."
 
