@@ -1,7 +1,7 @@
 """The page of ``overfitted.py``: what is refused, what is worse than nothing, and how much of the gap is closed."""
 
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from shared import Document, lines
@@ -26,6 +26,12 @@ def _rows(found: list[Document]) -> list[dict[str, Any]]:
     ]
 
 
+def _harmed(each: list[float | None]) -> bool:
+    """Whether what a request closes is below 0 by more than two standard errors of its mean over the seeds."""
+    known = [value for value in each if value is not None]
+    return len(known) > 1 and fmean(known) < -2 * stdev(known) / len(known) ** 0.5
+
+
 def blocks(found: list[Document]) -> Blocks:
     """What was found."""
     yield (
@@ -33,8 +39,10 @@ def blocks(found: list[Document]) -> Blocks:
         "graph. Each of some seeds forgets the same small requests by `gif`, without a prepared state (*fresh*) and "
         "with one. *Closed*: 1 − the mean gap over the seeds after / before, to models retrained by the same rule "
         "from the same seeds; *of mean predictions*: the same with predictions averaged over the seeds first. 0 is "
-        "doing nothing. *Another seed*: what retraining from another seed closes, which shows how far such a gap is "
-        "luck. *Told*: receipts that say that the answer cannot be confirmed."
+        "doing nothing. *Below 0*: requests that close less than nothing, and of them *beyond chance* those that do "
+        "by more than two standard errors of the mean over the seeds. *Another seed*: what retraining from another "
+        "seed closes, which shows how far such a gap is luck. *Told*: receipts that say that the answer cannot be "
+        "confirmed."
     )
     rows = _rows(found)
     models = list(dict.fromkeys((cell["data"], cell["model"]) for cell in found))
@@ -54,6 +62,7 @@ def blocks(found: list[Document]) -> Blocks:
             "closed": lambda p: number(fmean(r["closed"] for r in p[2]), "+.3f"),
             "of mean predictions": lambda p: number(fmean(r["mean_closed"] for r in p[2]), "+.3f"),
             "below 0": lambda p: f"{sum(r['closed'] < 0 for r in p[2])} of {len(p[2])}",
+            "beyond chance": lambda p: sum(_harmed(r["each"]) for r in p[2]),
             "lowest": lambda p: number(min(r["closed"] for r in p[2]), "+.3f"),
         },
     )
