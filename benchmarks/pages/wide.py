@@ -55,8 +55,8 @@ Computers closed -15 to -1.9 of the gap of an `sgc` before, and 0.995 to 0.997 s
 close what they did;
 - cells of 69bbb96, 2f6274e and 146a6b3 that lack a request were cut off by time, and taken from the log; where \
 `--decay` gave 100,000 nodes a decay, it is the one that was found with seed 0.
-- `gat` on WordNet closed 0.984 and 0.987 at the same decay after 600 gradients, by commit 745987e (agreement 0.976, F1 \
-0.822), and 0.930 and 0.925 after 2,220: as the training goes on it becomes better, and its minima several.
+- `gat` on WordNet closed 0.984 and 0.987 at the same decay after 600 gradients, by commit 745987e (agreement 0.976, \
+F1 0.822), and 0.930 and 0.925 after 2,220: as the training goes on it becomes better, and its minima several.
 - `gcn` on WordNet at 3e-5 has several minima. With 1,024 units it has them too (`gif` 0.66, 5 % of the edges), and \
 where the decay is lowered step by step from 3e-3 (0.69): [two seeds polished on](../minima/README.md).
 - Of a million nodes at a decay of 3e-4 `gat` and `sage-3` were trained without a direct way (1a0f958) and no request \
