@@ -18,6 +18,7 @@ from unweave.methods import GIF
 from unweave.methods.confirm import saturated
 from unweave.methods.posing import pose
 from unweave.methods.problem import Problem
+from unweave.methods.restart import Restart
 from unweave.methods.step import Step, Verdict
 from unweave.objective.objective import call
 from unweave.objective.parameters import flatten, load_flat
@@ -182,7 +183,7 @@ def test_a_prepared_curvature_that_is_of_no_use_is_computed_for_the_request(
     def lost(*_: object) -> None:
         raise uw.NoProgressError("no step lowers it")
 
-    monkeypatch.setattr(GIF, "_restart", lost)
+    monkeypatch.setattr(Restart, "begin", lost)
     done = uw.unlearn(model, data, one_node(data, 1), weight_decay=0.0, prepared=state)
     assert done.receipt.details["prepared"] == "of no use for this request"
     fresh = uw.unlearn(model, data, one_node(data, 1), weight_decay=0.0)
