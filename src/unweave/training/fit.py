@@ -25,7 +25,7 @@ from unweave.objective.parameters import flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
 from unweave.objective.scores import score_outputs, task_scores, validation
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
-from unweave.training.agreement import FIRST_PHASE, agreement_of, another, descend
+from unweave.training.agreement import FIRST_PHASE, descend, examined
 from unweave.training.checkpoints import Checkpoint
 from unweave.training.ending import train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
@@ -225,10 +225,13 @@ def _examined(job: _Job, recipe: Recipe, reached: _Reached) -> Trained:
     """What makes requests cheap at a minimum, and whether it is one."""
     objective, report, model, told = reached.objective, reached.report, job.model, job.progress
     meter = objective.meter
-    other = another(objective, **_how(replace(recipe, seed=recipe.seed + 1))) if job.examine else None
-    with meter.phase("polish"):
-        prepared = prepare_objective(objective, flatten(model))
-    same = None if other is None else agreement_of(objective, prepared, other)
+
+    def prepare() -> Prepared:
+        with meter.phase("polish"):
+            return prepare_objective(objective, flatten(model))
+
+    how = _how(replace(recipe, seed=recipe.seed + 1))
+    prepared, same = examined(objective, prepare, **how) if job.examine else (prepare(), None)
     whole = reached.descended + report["passes"]
     luck = None if same is None else same.seeds
     prepared = prepared.examined(None if same is None else same.value, whole, luck)

@@ -121,11 +121,11 @@ def _closer(
     return theta, found.evaluations
 
 
-def without_some(objective: Objective) -> Objective | None:
+def without_some(objective: Objective, seed: int = 0) -> Objective | None:
     """The objective after a typical deletion; ``None`` where nothing can be deleted."""
     for what in objective.kinds:
         try:
-            return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data))
+            return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data, seed=seed))
         except RequestError:  # there are none, or too few to draw one
             continue
     return None

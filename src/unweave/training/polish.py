@@ -22,7 +22,7 @@ from unweave.objective.objective import Forward, Objective, call
 from unweave.objective.parameters import flatten
 from unweave.objective.scores import score_outputs, validation
 from unweave.training.adam import Progress
-from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, agreement_of, another, shortcomings
+from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, Agreement, examined, shortcomings
 from unweave.training.minimum import polish_objective, refuse_no_decay
 
 __all__ = ["Polished", "polish"]
@@ -82,9 +82,7 @@ def polish(
     refuse_no_decay(objective)
     before = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
     report = polish_objective(objective, evaluations=evaluations, progress=progress)
-    other = _another(objective) if examine else None
-    prepared = prepare_objective(objective, flatten(own))
-    same = None if other is None else agreement_of(objective, prepared, other)
+    prepared, same = _examined(objective) if examine else (prepare_objective(objective, flatten(own)), None)
     luck = None if same is None else same.seeds
     prepared = prepared.examined(None if same is None else same.value, report["passes"], luck)
     scores = score_outputs(objective.outputs(flatten(own)).detach(), data, loss)
@@ -94,9 +92,13 @@ def polish(
     return Polished(own, prepared, report, decay, told)
 
 
-def _another(objective: Objective) -> Objective | None:
-    """The minimum that another start leads to, where one can be tried."""
+def _examined(objective: Objective) -> tuple[Prepared, Agreement | None]:
+    """What is known of a minimum, and beside it what other starts lead to, where any can be tried."""
+
+    def prepare() -> Prepared:
+        return prepare_objective(objective, flatten(objective.model))
+
     try:
-        return another(objective, seed=1, epochs=FIRST_PHASE, lr=FIRST_RATE)
+        return examined(objective, prepare, seed=1, epochs=FIRST_PHASE, lr=FIRST_RATE)
     except ModelError:  # a parameter that nobody can draw anew, or a decay for every entry
-        return None
+        return prepare(), None
