@@ -18,11 +18,12 @@ from typer.main import get_command
 from tests.scripts import PART, WARM_UP, small_demo
 from unweave._core.tuning import TUNING, tuned
 from unweave.experiments.trial import Setting
-from unweave.training import agreement, fit
+from unweave.training import agreement
 
 torch.set_num_threads(1)
-fit.another = lambda objective, **_: objective  # see the fixture examined
-fit.agreement_of = lambda *_: None
+ASKING = {name: getattr(agreement, name) for name in ("another", "agreement_of")}
+agreement.another = lambda objective, **_: objective  # see the fixture examined
+agreement.agreement_of = lambda *_: None
 Setting.warm_up = lambda self: None  # type: ignore[method-assign] # see the fixture warmed_up
 testing._get_command = cache(get_command)  # type: ignore[attr-defined] # of one application, for all who call it
 object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=60, usual=60))  # enough on small graphs
@@ -107,8 +108,8 @@ def brief(one_decay: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask of forgettable models whether another seed agrees, as everybody does; elsewhere no test pays for that."""
-    for name in ("another", "agreement_of"):
-        monkeypatch.setattr(fit, name, getattr(agreement, name))
+    for name, asks in ASKING.items():
+        monkeypatch.setattr(agreement, name, asks)
 
 
 @pytest.fixture

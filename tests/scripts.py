@@ -18,7 +18,7 @@ from unweave._core.tuning import TUNING
 from unweave.datasets import loading
 from unweave.datasets.demo import demo_graph
 from unweave.experiments.trial import Setting
-from unweave.training import fit
+from unweave.training import agreement, fit
 
 WARM_UP = Setting.warm_up
 """What runs every method once before any is measured; only who reads how long one took has to wait for it."""
@@ -80,7 +80,7 @@ def become(command: list[str], cwd: Path, to: Path, nodes: int | None) -> None:
     torch.set_num_threads(1)
     fit._chosen_decays = lambda *_: [1e-2]  # as the fixture brief
     fit.FIRST_PHASE = 30
-    fit.another, fit.agreement_of = lambda objective, **_: objective, lambda *_: None  # as in fixtures.py
+    agreement.another, agreement.agreement_of = lambda objective, **_: objective, lambda *_: None  # as in fixtures.py
     Setting.warm_up = lambda self: None  # type: ignore[method-assign]
     object.__setattr__(TUNING, "polish", replace(TUNING.polish, evaluations=30, usual=30))
     object.__setattr__(TUNING, "ending", replace(TUNING.ending, most=50))

@@ -11,13 +11,14 @@ from torch_geometric.nn import GCNConv
 from typer.testing import CliRunner
 
 import unweave as uw
+from tests.fixtures import ASKING
 from unweave._core.tuning import TUNING, tuned
 from unweave.cli.app import app
 from unweave.objective.losses import as_loss, cross_entropy
 from unweave.objective.objective import Objective, call
 from unweave.objective.scores import gap, log_probabilities
 from unweave.testing import small_graph
-from unweave.training.agreement import Agreement, agreement_of, another, in_words
+from unweave.training.agreement import Agreement, in_words, trainings
 from unweave.training.fit import _chosen_decays, _decays, _Job
 
 pytestmark = pytest.mark.usefixtures("part")
@@ -41,16 +42,16 @@ def wide(data: Data, **options: object) -> nn.Module:
 
 
 HOW: dict[str, Any] = {"forgettable": True, "epochs": 10}
-ENOUGH = {"evaluations": 120}
-"""Gradients, on every processor."""
+ENOUGH = {"evaluations": 120, "trainings": 1}
+"""Gradients, on every processor; and one other training."""
 
 
 @pytest.fixture(scope="module")
 def one(data: Data) -> uw.Run:
     """A wide model that was examined."""
     with pytest.MonkeyPatch.context() as patch, tuned(polish=ENOUGH):
-        patch.setattr("unweave.training.fit.another", another)
-        patch.setattr("unweave.training.fit.agreement_of", agreement_of)
+        for name, asks in ASKING.items():
+            patch.setattr(f"unweave.training.agreement.{name}", asks)
         return uw.train(wide(data), data, weight_decay=3e-3, **HOW)
 
 
@@ -111,6 +112,26 @@ def test_a_polish_asks_too_where_weights_can_be_drawn_anew(data: Data, monkeypat
     assert uw.polish(Own(), data, weight_decay=3e-3, evaluations=20).prepared.agreement is None
 
 
+@pytest.mark.filterwarnings("ignore:another training would not:unweave.UnweaveWarning")
+def test_on_a_small_graph_several_trainings_are_asked_while_they_agree(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told = list[tuple[int, int]](), iter([0.001, 0.004, 0.03, 1.0])
+
+    def asks(objective: Objective, *, seed: int, deletion: int = 0, **_: object) -> Objective:
+        asked.append((seed, deletion))
+        return objective
+
+    monkeypatch.setattr("unweave.training.agreement.another", asks)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", lambda *_: Agreement(next(told), 1.0))
+    with tuned(polish={"few": 4 * data.num_nodes}):
+        run = uw.train(wide(data, hidden=8), data, weight_decay=3e-3, **HOW)
+    assert asked == [(1, 0), (2, 1), (3, 2)], "the third was no longer within a hundredth, all in all"
+    assert run.metrics["agreement"] == pytest.approx(1 - 0.035 / 3)
+    assert run.metrics["seed_gap"] == pytest.approx(0.035 / 3)
+    assert [trainings(nodes) for nodes in (10**6, TUNING.polish.few, TUNING.polish.few // 2, 1)] == [1, 1, 2, 5]
+
+
 def test_decays_go_by_the_length_of_the_features(data: Data) -> None:
     long = data.clone()
     long.x = 10 * data.x
@@ -127,7 +148,7 @@ def test_where_seeds_do_not_agree_a_larger_decay_that_is_nearly_as_good_is_taken
         return Agreement(0.0 if float(objective.decay.max()) > 1e-3 else 1.0, 1.0)
 
     monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-4, 3e-3])
-    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", judged)
     model = wide(data, hidden=8)
     run = uw.train(model, data, **HOW)
     assert run.recipe is not None
@@ -145,7 +166,7 @@ def test_where_no_decay_makes_seeds_agree_the_one_is_taken_with_which_they_diffe
         return Agreement(said.get(round(float(objective.decay.max()), 6), 0.5), 1.0)
 
     monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: list(said))
-    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", judged)
     run = uw.train(wide(data, hidden=8), data, **HOW)
     assert run.recipe is not None
     assert (run.recipe.weight_decay, run.metrics["agreement"]) == (1e-3, 0.95)
@@ -173,7 +194,7 @@ def test_where_no_chosen_decay_makes_seeds_agree_larger_ones_follow_while_valida
         return Agreement(0.5 / len(tried), 1.0)
 
     monkeypatch.setattr("unweave.training.fit._chosen_decays", lambda *_: [1e-3])
-    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", judged)
     run = uw.train(wide(data, hidden=8), data, **HOW)
     assert run.recipe is not None
     assert tried[:2] == [1e-3, 3e-3]
@@ -191,7 +212,7 @@ def test_without_validation_nodes_no_larger_decay_is_tried(data: Data, monkeypat
 
     unseen = data.clone()
     del unseen.val_mask
-    monkeypatch.setattr("unweave.training.fit.agreement_of", judged)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", judged)
     uw.train(wide(data, hidden=8), unseen, **HOW)
     assert len(tried) == 1
 

@@ -44,7 +44,7 @@ def test_training_in_python_warns_and_the_command_line_says_it_once(
     warnings.simplefilter("always")
     run = uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=20)
     assert not recwarn.list
-    monkeypatch.setattr("unweave.training.fit.agreement_of", _other_seeds)
+    monkeypatch.setattr("unweave.training.agreement.agreement_of", _other_seeds)
     with pytest.warns(uw.UnweaveWarning, match=r"another training would not give .* agreement of 0\.50 of 1") as told:
         run = uw.train(uw.models.SGC(8, 3), data, forgettable=True, weight_decay=1e-2, epochs=20)
     assert [warning.filename for warning in told] == [__file__], "told where it was called"

@@ -87,18 +87,21 @@ def checked_objective(
     data = graph.data if isinstance(graph, GraphView) else graph
     check_data(data)
     check_model(model, data)
-    check_calls(model, data, loss, forward, trained=True)
-    return Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(device))
+    outputs = check_calls(model, data, loss, forward, trained=True)
+    objective = Objective(model, data, loss, decay_vector(model, weight_decay), forward, Meter(device))
+    objective.node_losses(outputs)  # says what is wrong with the loss, if anything is
+    return objective
 
 
-def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, trained: bool = False) -> None:
-    """Call a module twice in eval mode: outputs that fit graph and labels, and the same both times."""
+def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, trained: bool = False) -> Tensor:
+    """Call a module twice in eval mode: outputs that fit graph and labels, and the same both times; returns them."""
     with torch.no_grad():
         first = check_outputs(forward(model.eval(), data), data)
         check_labels(data, loss, first)
         if trained:
             check_scores(data, loss, first)
         check_deterministic(first, forward(model, data))
+    return first
 
 
 def rank_for(objective: Objective) -> int:

@@ -175,7 +175,8 @@ CURVATURES: dict[str, type[Curvature]] = {"gauss-newton": GaussNewton, "hessian"
 
 _TWICE = (
     "the model cannot be differentiated twice, which influence needs ({}); is one of its operations an autograd "
-    "function of its own without a second derivative? Use method='finetune' or 'retrain' for this model"
+    "function of its own without a second derivative? Use method='finetune' or 'retrain' for this model; of a compiled "
+    "one give the module that torch.compile was given, model._orig_mod"
 )
 
 

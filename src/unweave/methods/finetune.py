@@ -1,6 +1,5 @@
 """Fine-tune on the remaining graph: the control that published comparisons leave out."""
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -9,7 +8,7 @@ from unweave.errors import MethodError
 from unweave.methods.base import Expected, Method, Outcome
 from unweave.methods.problem import Problem
 from unweave.methods.registry import register
-from unweave.objective.parameters import flatten
+from unweave.objective.parameters import duplicate, flatten
 from unweave.training.adam import fit, seeded
 from unweave.training.recipe import Recipe
 
@@ -54,7 +53,7 @@ class Finetune(Method):
         """Train a copy of the model further."""
         self.check()
         assert self.lr is not None
-        model = copy.deepcopy(problem.remaining.model)
+        model = duplicate(problem.remaining.model)
         epochs = self._epochs
         with seeded(problem.seed, problem.meter.device):
             done = fit(model, problem.remaining, lr=self.lr, epochs=epochs, seconds=self.seconds)

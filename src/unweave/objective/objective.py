@@ -9,7 +9,7 @@ eval mode: dropout off, BatchNorm with its running statistics.
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -22,10 +22,10 @@ from torch_geometric.data import Data
 from unweave._core.cost import Meter
 from unweave._core.cuda_graphs import Function, record
 from unweave._core.memo import remembered
-from unweave._core.memory import no_memory
 from unweave.errors import DataError, ModelError
 from unweave.graph.removal import remove
 from unweave.models.sweep import sweep_of
+from unweave.objective.derivatives import computed_once, no_derivative
 from unweave.objective.losses import Loss, mean_of
 from unweave.objective.parameters import split, trained
 from unweave.objective.written_out import Sweeper, Swept
@@ -95,6 +95,7 @@ class Objective:
         self.mass = loss.mass(self._targets)
         self.mu: Tensor = decay * self.mass
         self._caller = _Caller(model, forward)
+        self.differentiated = False
 
     @cached_property
     def _shapes(self) -> dict[str, Size]:
@@ -255,7 +256,8 @@ class Objective:
         if losses.shape != self.nodes.shape:
             raise ModelError(
                 f"the loss must give one number for each of {self.nodes.numel()} nodes, got shape "
-                f"{tuple(losses.shape)}; use reduction='none' and sum over the outputs of a node"
+                f"{tuple(losses.shape)}; use reduction='none', and over the outputs of a node "
+                "the mean, or the sum where it was trained with the sum"
             )
         return losses
 
@@ -344,13 +346,18 @@ class Point:
 
     def _differentiate(self, losses: Tensor, keep: bool = True) -> Tensor:
         self.objective.meter.passes += 1
+        objective = self.objective
         try:
-            (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=keep)
+            with nullcontext() if objective.differentiated else computed_once(objective.model):
+                (gradient,) = torch.autograd.grad(losses.sum(), self.theta, retain_graph=keep)
         except RuntimeError as error:
-            raise no_memory(error) or ModelError(
+            raise no_derivative(
+                objective.model,
+                error,
                 f"the model's output does not depend on its parameters ({error}); "
-                "does forward= use the model it is given?"
+                "does forward= use the model it is given?",
             ) from error
+        objective.differentiated = True
         return gradient
 
 

@@ -82,7 +82,11 @@ def _left_of_request(request: Request, taken: Taken) -> tuple[Request | None, st
     ]
     changed = sum(1 for n, columns in request.features.items() if rest["features"].get(n) != columns)
     gone = [f"{n} {name}{'s' * (n > 1)}" for n, name in counts if n] + [f"features of {changed} nodes"] * (changed > 0)
+    with_nodes = any(e not in taken.edges and any(n in taken.nodes for n in e) for e in request.edges) or any(
+        n in taken.nodes for n in request.features
+    )
     what = f"earlier requests had taken {', '.join(gone)} of it already"
+    what += " (with a deleted node: whether all of that was ever there is not known any more)" if with_nodes else ""
     return left, what + (REST if left is not None else ALL_OF_IT)
 
 

@@ -11,7 +11,6 @@ A small graph is no average over many places: seeds may agree after one deletion
 deletions are asked, each with a training from a seed of its own.
 """
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from unweave._core.cost import Meter
 from unweave._core.tuning import TUNING
 from unweave.curvature.prepared import Prepared
 from unweave.objective.objective import Objective
-from unweave.objective.parameters import flatten
+from unweave.objective.parameters import duplicate, flatten
 from unweave.objective.running_stats import carry
 from unweave.training.adam import Adam, Progress, seeded
 from unweave.training.checkpoints import Checkpoint, resume_at, train_through
@@ -206,7 +205,7 @@ def another(objective: Objective, *, seed: int, epochs: int, lr: float, deletion
     remaining = without_some(objective, deletion)
     if remaining is None:
         return None
-    other = remaining.of(copy.deepcopy(objective.model))
+    other = remaining.of(duplicate(objective.model))
     other.meter = Meter(objective.meter.device)  # it is no part of the training
     descend(other, seed=seed, epochs=epochs, lr=lr)
     polish_objective(other)
@@ -224,7 +223,7 @@ def agreement_of(objective: Objective, prepared: Prepared, other: Objective) -> 
     Returns:
         What was found; ``None`` where the deletion changes nothing.
     """
-    theta, remaining = flatten(objective.model), other.of(copy.deepcopy(objective.model))
+    theta, remaining = flatten(objective.model), other.of(duplicate(objective.model))
     with torch.no_grad():
         before = _seen(remaining, theta)
     carry(remaining.model, objective.model, objective.data, remaining.data, remaining.forward)

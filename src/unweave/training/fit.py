@@ -1,6 +1,5 @@
 """Train a model from scratch by a recipe that can be repeated exactly."""
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from unweave.errors import ModelError
 from unweave.objective.checks import check_data, check_model
 from unweave.objective.losses import AnyLoss, Loss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parameters import flatten, load_flat
+from unweave.objective.parameters import duplicate, flatten, load_flat
 from unweave.objective.parts.bounded import objective_within
 from unweave.objective.scores import score_outputs, task_scores, validation
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
@@ -280,7 +279,7 @@ def _fit_to_one_minimum(job: _Job, recipe: Recipe) -> Trained:
     further = sorted(decay for decay in TUNING.polish.decays if judged and decay > max(chosen))
     done, best, right = None, -math.inf, None
     for decay in (*chosen, *further):
-        own = job if done is None else replace(job, model=copy.deepcopy(job.model))
+        own = job if done is None else replace(job, model=duplicate(job.model))
         there = replace(recipe, weight_decay=decay)
         reached = _reach(own, there)
         now = _right(own, reached.objective)

@@ -6,7 +6,6 @@ because retraining itself is luck. At a minimum different seeds agree on the fun
 on the remaining graph do what retraining would.
 """
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from unweave.errors import ModelError
 from unweave.objective.decay import AnyDecay, WeightDecay, as_weight_decay
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, Objective, call
-from unweave.objective.parameters import flatten
+from unweave.objective.parameters import duplicate, flatten
 from unweave.objective.scores import score_outputs, validation
 from unweave.training.adam import Progress
 from unweave.training.agreement import FIRST_PHASE, FIRST_RATE, Agreement, examined, shortcomings
@@ -75,7 +74,7 @@ def polish(
             done in blocks of nodes. ``data.x`` may be a memory map.
         progress: Called with (gradients done, gradients at most).
     """
-    own = copy.deepcopy(model)
+    own = duplicate(model)
     loss = as_loss(loss)
     decay = as_weight_decay(weight_decay, model)
     objective = checked_objective(own, data, decay, loss, forward, memory_mib)
