@@ -179,6 +179,11 @@ FIGURES: list[tuple[str, dict[str, Any], str]] = [
         },
         "which is where every training leads, as far as another seed shows",
     ),
+    (
+        "at a minimum",
+        {"details": {"objective": "L'", "agreement": 0.95, "ended": "after 4.4% of the passes of training"}},
+        "on its way to a minimum again without it (it ended early, see the warnings), which is where every training",
+    ),
     ("doubtful", {"details": {"objective": "L'", "agreement": -0.2}}, "as far from each other as a deletion moves it"),
     ("doubtful", {"residual_influence": 1.2, "objective": {"local_change": -0.1}}, "no sign that it came nearer"),
     ("worse", {"residual_influence": 1.2, "objective": {"local_change": 0.1}}, "worse than doing nothing"),

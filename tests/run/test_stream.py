@@ -85,6 +85,19 @@ def test_a_batch_equals_its_parts_to_within_the_estimate(minimum: uw.Run) -> Non
     assert parts.standing.shape.size == pytest.approx(batch.standing.shape.size, rel=0.1)
 
 
+def test_of_what_went_with_a_node_nobody_says_that_it_was_there(minimum: uw.Run) -> None:
+    nodes, _ = some(minimum.data)
+    after = minimum.forget(uw.Request(nodes=[nodes[0]]), "none")
+    for asked in (uw.Request(edges=[(nodes[0], nodes[1])]), uw.Request(features={nodes[0]: [99_999]})):
+        receipt = after.forget(asked).receipts[-1]
+        assert receipt.status == "nothing to do"
+        assert receipt.reason is not None
+        assert "whether all of that was ever there is not known any more" in receipt.reason
+    again = after.forget(uw.Request(nodes=[nodes[0]])).receipts[-1]
+    assert again.reason is not None
+    assert "not known any more" not in again.reason
+
+
 def test_what_went_before_is_left_out_and_said(minimum: uw.Run) -> None:
     nodes, edges = some(minimum.data)
     after = minimum.forget(uw.Request(edges=[edges[0]], features={nodes[2]: [0, 1]}), "gif")

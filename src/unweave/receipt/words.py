@@ -137,7 +137,10 @@ def _at_minimum(record: Record) -> str:
             )
     elif same is not None:
         leads = f"but {_apart(same)}: retraining may differ"
-    return f"at a minimum again {'with it' if record.kind == 'change' else 'without it'}, {leads}"
+    there, early = "at a minimum again", ""
+    if record.details.get("ended"):
+        there, early = "on its way to a minimum again", " (it ended early, see the warnings)"
+    return f"{there} {'with it' if record.kind == 'change' else 'without it'}{early}, {leads}"
 
 
 def _doubtful(record: Record) -> str:
