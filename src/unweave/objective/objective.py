@@ -128,7 +128,7 @@ class Objective:
         """The same for another module on another graph."""
         return Objective(model, data, self.loss, self.decay, self.forward, self.meter)
 
-    kinds: tuple[str, ...] = ("edges", "nodes")
+    kinds: tuple[str, ...] = ("edges", "nodes", "features")
     """Of what a deletion to rehearse with is drawn: the first of which there is something."""
 
     seen: Tensor | None = None

@@ -8,7 +8,7 @@ less. On three large cells of ``benchmarks/wide.py`` they differed by 0.1, 0.4 a
 8.9 %.
 
 A small graph is no average over many places: seeds may agree after one deletion and not after the next. There several
-deletions are asked, each with a training from a seed of its own.
+deletions are asked, of one kind after another, each with a training from a seed of its own.
 """
 
 import math

@@ -122,8 +122,9 @@ def _closer(
 
 
 def without_some(objective: Objective, seed: int = 0) -> Objective | None:
-    """The objective after a typical deletion; ``None`` where nothing can be deleted."""
-    for what in objective.kinds:
+    """The objective after a typical deletion, of another kind for every seed; ``None`` where nothing can be deleted."""
+    first = seed % len(objective.kinds)
+    for what in (*objective.kinds[first:], *objective.kinds[:first]):
         try:
             return objective.without(draw(f"{what}:{TUNING.polish.typical}", objective.data, seed=seed))
         except RequestError:  # there are none, or too few to draw one
