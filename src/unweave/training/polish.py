@@ -69,7 +69,8 @@ def polish(
         forward: How to call it.
         evaluations: At most so many gradients; by default as many as pay.
         examine: Whether to train another one from a new start, by full-batch Adam and a polish, to know whether the
-            minimum is one (``prepared.agreement``). Where weights cannot be drawn anew that stays unknown.
+            minimum is one (``prepared.agreement``); on a small graph up to five. Where weights cannot be drawn anew
+            that stays unknown.
         memory_mib: MiB that evaluating the model and its derivatives may hold at a time, beside the graph; it is then
             done in blocks of nodes. ``data.x`` may be a memory map.
         progress: Called with (gradients done, gradients at most).
