@@ -210,10 +210,10 @@ def test_a_decay_that_no_training_can_have_minimised_is_told(data: Data, name: s
         F.cross_entropy(model(data.x, data.edge_index)[nodes], data.y[nodes]).backward()
         optimiser.step()
     told = uw.unlearn(model, data, one_node(data, 3), weight_decay=0.05).receipt
-    assert any("times as hard as all training data" in w for w in told.warnings) == (name == "AdamW")
+    assert any("as hard as all training data" in w for w in told.warnings) == (name == "AdamW")
     assert "weight decay 0.05" in str(told)
     right = uw.unlearn(model, data, one_node(data, 3), weight_decay=optimiser).receipt
-    assert not any("times as hard" in warning for warning in right.warnings)
+    assert not any("as hard as all training data" in warning for warning in right.warnings)
     assert "weight decay " + ("AdamW, 0.05 times" if name == "AdamW" else "0.05") in str(right).replace("\n", " ")
 
 

@@ -133,10 +133,15 @@ def _decay_doubts(problem: Problem) -> list[str]:
     if decay <= PULL * data:
         return []
     return [
-        f"the weight decay pulls {decay / max(data, 1e-30):,.0f} times as hard as all training data where this model "
-        "stands, so that training did not minimise this objective. AdamW's decay is no such number: give "
-        "weight_decay=optimiser"
+        f"the weight decay pulls {_times(decay, data)} as hard as all training data where this model stands, so that "
+        "training did not end at a minimum of this objective: it fits the data so closely that they hardly pull any "
+        "more, or it had another decay. AdamW's is no such number: give weight_decay=optimiser"
     ]
+
+
+def _times(one: float, other: float) -> str:
+    """How many times as large one number is as another."""
+    return f"{one / other:,.0f} times" if one < 1e6 * other else "more than a million times"
 
 
 def _doubts(problem: Problem, outcome: Outcome, point: Point) -> list[str]:

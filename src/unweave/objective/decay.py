@@ -172,7 +172,8 @@ def _of_optimiser(optimiser: torch.optim.Optimizer, model: nn.Module) -> WeightD
     if missing:
         raise ModelError(
             f"the optimiser given as weight_decay= does not hold the parameter {missing[0]!r} of the model; give the "
-            "one that trained this very model (not a copy), and freeze what it did not train: requires_grad_(False)"
+            "one that trained this very model, and freeze what it did not train: requires_grad_(False). Of a copy, or "
+            "of an average of weights, give the weight decay as a number"
         )
     mine = {name: (parameter, groups[id(parameter)]) for name, parameter in trained(model).items()}
     if any(_decoupled(name, group) and group["weight_decay"] for _, group in mine.values()):
