@@ -69,3 +69,20 @@ def test_a_training_as_usual_promises_nothing(recwarn: pytest.WarningsRecorder) 
     data: Data = small_graph()
     uw.train(uw.models.SGC(8, 3), data, epochs=2)
     assert not recwarn.list
+
+
+@pytest.mark.usefixtures("brief")
+def test_columns_that_rows_of_length_one_leave_little_of_are_named() -> None:
+    data = small_graph()
+    how = {"weight_decay": 1e-2, "epochs": 5, "forgettable": True, "examine": False}
+    wide = uw.models.build("sage", 8, 3, forgettable=True, nodes=40, unit=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", uw.UnweaveWarning)
+        warnings.filterwarnings("ignore", "no minimum was reached")
+        uw.train(wide, data, **how)
+        data.x[:, 3] *= 1e-6
+        data.x[5:, 2] = 0  # a rare one is no smaller
+        data.x[:, 4] = 0  # nor is one that is never there
+        uw.train(uw.models.build("sage", 8, 3, forgettable=True, nodes=40, unit=False), data, **how)
+        with pytest.raises(uw.UnweaveWarning, match="divide every column by its size"):
+            uw.train(wide, data, **how)

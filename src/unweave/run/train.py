@@ -5,10 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave._core import ranks
+from unweave._core.mapped import mapped
 from unweave.errors import UnweaveWarning
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
@@ -18,6 +20,11 @@ from unweave.training.adam import Progress
 from unweave.training.agreement import shortcomings
 from unweave.training.fit import train_model
 from unweave.training.resuming import Resume
+
+DROWNED = 100
+"""Times as large as others numbers in some columns may be where rows are taken at length 1; what is a hundredth is a
+ten-thousandth of the length squared. A GraphSAGE on 16 columns of sizes from 1e-4 to 1e4 had an F1 of 0.62, an ordinary
+one 0.87. Numbers that are 0 do not count: a rare word is no smaller than a frequent one."""
 
 BEFORE = "_before_polish"
 """How scores from before the polish are named among the others."""
@@ -137,4 +144,21 @@ def short_of(run: Run) -> tuple[str, ...]:
     if run.prepared is None:
         return ()
     before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
-    return shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
+    told = shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
+    return (*told, *_drowned(run.data)) if getattr(run.model, "unit", False) else told
+
+
+def _drowned(data: Data) -> tuple[str, ...]:
+    """What rows of length 1 leave little of: columns whose numbers are small beside those of others."""
+    x = data.get("x")
+    if not isinstance(x, Tensor) or x.dim() != 2 or mapped(x) is not None:
+        return ()
+    there = torch.count_nonzero(x, dim=0)
+    sizes = torch.linalg.vector_norm(x, dim=0)[there > 0] / there[there > 0].sqrt()
+    if not sizes.numel() or float(sizes.max()) <= DROWNED * float(sizes.min()):
+        return ()
+    return (
+        f"numbers in the columns of data.x have sizes from {float(sizes.min()):.2g} to {float(sizes.max()):.2g}, and "
+        "rows of length 1, as this model takes them, leave little of the small ones: divide every column by its size "
+        "first, or build the model with unit=False",
+    )
