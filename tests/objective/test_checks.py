@@ -13,6 +13,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 import unweave as uw
 from tests.cases import Net
 from tests.test_unlearning import forget, trained
+from unweave.objective.parameters import flatten
 from unweave.testing import small_graph
 
 # --- bad data -----------------------------------------------------------------------------------------------------
@@ -114,6 +115,46 @@ def test_bad_models_are_refused(make: Callable[[], nn.Module], says: str) -> Non
     data = small_graph()
     with pytest.raises(uw.ModelError, match=says):
         forget(make(), data)
+
+
+class Softened(uw.models.GCN):
+    """A GCN that gives probabilities, or does so only when it is no longer trained."""
+
+    always = False
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        h = super().forward(x, edge_index, edge_weight)
+        return h.softmax(dim=-1) if self.always or not self.training else h
+
+
+def test_a_softmax_that_is_left_out_while_training_is_not_taken_twice() -> None:
+    model, data = trained()
+    soft = Softened(8, 3, hidden=4)
+    soft.load_state_dict(model.state_dict())
+    for refused in (
+        lambda: forget(soft, data),
+        lambda: uw.prepare(soft, data, weight_decay=1e-4),
+        lambda: uw.prepare(soft, data, weight_decay=1e-4, memory_mib=1),
+        lambda: uw.train(Softened(8, 3), data, epochs=1),
+    ):
+        with pytest.raises(uw.ModelError, match="probabilities in eval mode and other outputs while it trains"):
+            refused()
+    state = torch.random.get_rng_state()
+    told = forget(soft, data, forward=lambda model, data: model(data.x, data.edge_index).log())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    plain = forget(model, data)
+    torch.testing.assert_close(flatten(told.model), flatten(plain.model), rtol=1e-3, atol=1e-5)
+
+
+def test_a_softmax_that_was_trained_through_is_told_of() -> None:
+    data = small_graph()
+    soft = Softened(8, 3, hidden=4)
+    soft.always = True
+    uw.train(soft, data, seed=1, epochs=30)
+    said = "outputs are probabilities, and cross_entropy took a softmax of them again"
+    assert any(said in warning for warning in forget(soft, data).receipt.warnings)
+    assert any(said in warning for warning in forget(soft, data, method="none").receipt.warnings)
+    assert not any(said in warning for warning in forget(*trained()).receipt.warnings)
 
 
 # --- what is not supported, and what is somebody else's bug --------------------------------------------------------

@@ -20,6 +20,7 @@ from unweave.objective.checks import (
     check_data,
     check_deterministic,
     check_labels,
+    check_logits,
     check_model,
     check_outputs,
     check_scores,
@@ -100,6 +101,7 @@ def check_calls(model: nn.Module, data: Data, loss: Loss, forward: Forward, *, t
         check_labels(data, loss, first)
         if trained:
             check_scores(data, loss, first)
+        check_logits(model, data, loss, forward, first)
         check_deterministic(first, forward(model, data))
     return first
 

@@ -17,6 +17,7 @@ from unweave.methods.base import Method, Outcome
 from unweave.methods.changing import Asked
 from unweave.methods.problem import Problem
 from unweave.models.reach import describe
+from unweave.objective.checks import probabilities
 from unweave.objective.objective import Objective, Point
 from unweave.objective.parts.blocks import Blocks
 from unweave.receipt.changed import ADDED_OF_TYPE, OF_TYPE
@@ -113,8 +114,9 @@ def blocks_of(problem: Problem) -> dict[str, Any]:
 def quality_of(problem: Problem, outcome: Outcome, point: Point, *, local: bool) -> dict[str, Any]:
     """How well the returned model solves the local problem, where that is asked, and warnings where it does not."""
     objective = {"remaining_after": point.value, "function_change": problem.function_change(point)}
+    twice = _softmax_doubts(problem, point)
     if not local:
-        return {"residual_influence": None, "objective": objective, "warnings": []}
+        return {"residual_influence": None, "objective": objective, "warnings": twice}
     size, plain = float(problem.forgotten_gradient.norm()), problem.local()
     left, change = float(plain.gradient(point).norm()), plain.change(point)
     if not math.isfinite(left + change):
@@ -122,8 +124,19 @@ def quality_of(problem: Problem, outcome: Outcome, point: Point, *, local: bool)
     return {
         "residual_influence": left / size if size > 0 else None,
         "objective": objective | {"local_change": change},
-        "warnings": [*_decay_doubts(problem), *(_doubts(problem, outcome, point) if size > 0 else [])],
+        "warnings": [*twice, *_decay_doubts(problem), *(_doubts(problem, outcome, point) if size > 0 else [])],
     }
+
+
+def _softmax_doubts(problem: Problem, point: Point) -> list[str]:
+    """A warning where the loss takes a softmax of what is one already, as torch's would, without a word."""
+    loss = problem.original.loss
+    if not loss.classes or not probabilities(point.held().outputs):
+        return []
+    return [
+        f"the model's outputs are probabilities, and {loss.name} took a softmax of them again, as torch's does; if it "
+        "was trained on their logarithms, give those: forward=lambda model, data: model(data.x, data.edge_index).log()"
+    ]
 
 
 def _decay_doubts(problem: Problem) -> list[str]:

@@ -28,6 +28,7 @@ from unweave.objective.checks import (
     check_finite,
     check_kind,
     check_labels,
+    check_logits,
     check_model,
     check_outputs,
     check_scores,
@@ -255,6 +256,7 @@ def _first_look(model: nn.Module, data: Data, forward: Forward, loss: Loss, hops
     outputs = check_outputs(seen[0], data)
     check_labels(data, loss, outputs)
     check_scores(data, loss, outputs)
+    check_logits(model, data, loss, forward, outputs)
     if hops is not None:
         if not isinstance(hops, int) or hops < 0:
             raise ModelError(f"hops must be a whole number of at least 0, got {hops!r}")

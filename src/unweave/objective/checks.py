@@ -1,5 +1,6 @@
 """Refuse graphs and models that cannot be unlearned, before anything is computed."""
 
+from collections.abc import Callable
 from itertools import combinations
 
 import torch
@@ -14,6 +15,7 @@ from unweave.graph.edit import MASKS, check_attributes
 from unweave.graph.region import Region
 from unweave.models import MODELS, LightGCN, Linker, PooledSIGN
 from unweave.objective.losses import Loss
+from unweave.objective.parameters import duplicate
 from unweave.tasks import Graphs, Links, Relations
 
 __all__ = [
@@ -24,9 +26,11 @@ __all__ = [
     "check_finite",
     "check_kind",
     "check_labels",
+    "check_logits",
     "check_model",
     "check_outputs",
     "check_scores",
+    "probabilities",
     "rounding",
 ]
 
@@ -35,6 +39,9 @@ UNSEEN = 0.5
 
 ROWS = 2**14
 """Rows that are checked at a time."""
+
+SUMS = 1e-3
+"""How far from 1 the rows of a softmax may sum to."""
 
 
 def check_kind(data: object) -> Data:
@@ -252,6 +259,33 @@ def check_scores(data: Data, loss: Loss, outputs: Tensor) -> None:
             f"classes by {loss.name}: does it give embeddings, as the encoder of a link predictor does "
             "(unweave.tasks.Links)? Give the loss= that it was trained with, or forward=lambda model, data: … that "
             "gives the scores of the classes"
+        )
+
+
+def probabilities(outputs: Tensor) -> bool:
+    """Whether every row is a distribution over several classes already."""
+    if outputs.dim() != 2 or outputs.size(1) < 2:
+        return False
+    return all(
+        bool((some >= 0).all()) and bool(((some.sum(dim=1) - 1).abs() < SUMS).all())
+        for some in torch.split(outputs.detach(), ROWS)
+    )
+
+
+def check_logits(
+    model: nn.Module, data: Data, loss: Loss, forward: Callable[[nn.Module, Data], Tensor], outputs: Tensor
+) -> None:
+    """A model whose softmax is left out while it trains was trained by another loss than its outputs would tell."""
+    if not loss.classes or not probabilities(outputs):
+        return
+    twin = duplicate(model).train()
+    with torch.no_grad(), torch.random.fork_rng(devices=[outputs.device] if outputs.is_cuda else []):
+        while_training = forward(twin, data)
+    if isinstance(while_training, Tensor) and not probabilities(while_training):
+        raise ModelError(
+            f"the model gives probabilities in eval mode and other outputs while it trains, so that {loss.name} would "
+            "take a softmax of them that its training did not take; give their logarithms, "
+            "forward=lambda model, data: model(data.x, data.edge_index).log(), whose softmax they are"
         )
 
 

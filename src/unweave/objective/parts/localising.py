@@ -14,7 +14,7 @@ from unweave.graph.index import among
 from unweave.graph.neighbourhood import BORDERS, halo
 from unweave.graph.view import GraphView
 from unweave.models.reach import Reach, find_reach
-from unweave.objective.checks import check_deterministic, check_labels, check_outputs, rounding
+from unweave.objective.checks import check_deterministic, check_labels, check_logits, check_outputs, rounding
 from unweave.objective.decay import decays_in
 from unweave.objective.losses import Loss
 from unweave.objective.objective import Forward, Objective
@@ -75,6 +75,7 @@ def find_locality_in_parts(
         near = halo(view, tried[:1], Reach(1), "both").data(view)
         reach = find_reach(model, lambda: seen.append(_try(model, near, forward, limit)), getattr(near, "readout", 0))
         check_labels(view.base, loss, check_outputs(seen[0], near))
+        check_logits(model, near, loss, forward, seen[0])
         trained = view.base.train_mask.nonzero().flatten()
         labels = view.base.y[trained[~among(trained, view.unlabelled)]]
         found = Locality(
