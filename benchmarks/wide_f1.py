@@ -2,12 +2,18 @@
 
     python benchmarks/wide_f1.py --device cuda --data wordnet --model sage,gin,gat
     python benchmarks/wide_f1.py --nodes 8000 --model sage
+    python benchmarks/wide_f1.py --nodes 12000 --model sage --bends 1,2,4,8
 
 An ordinary model as wide is trained until validation says enough, as it is and with one part at a time of those that a
 model that can forget has: the smooth activation, features of length 1, no dropout; then with all of them. Beside these
-stand models that are trained to a minimum, with one weight decay after another. A line of ``cells.jsonl`` is one
-training, written as soon as it is done; what is there already is not measured again. ``--nodes`` takes a part of the
-graph (:func:`overfitted.part`).
+stand models that are trained to a minimum, with one weight decay after another.
+
+``--bends 1,2,4,8`` tells what it does to let the units bend: a decay of w/b² on the first layer and w·b² on the second
+is the same as tanh(b z)/b in the place of tanh(z). Of these another seed is trained too, to say whether the minimum is
+one.
+
+A line of ``cells.jsonl`` is one training, written as soon as it is done; what is there already is not measured again.
+``--nodes`` takes a part of the graph (:func:`overfitted.part`).
 """
 
 import time
@@ -32,19 +38,32 @@ DECAYS = (3e-5, 1e-4, 1e-5)
 GRADIENTS = 300
 """Of a polish: on WordNet, 300 more changed the F1 of a GraphSAGE by 0.001."""
 
+BENT = 1e-4, 900
+"""Weight decay and gradients of the models whose units bend: to compare seeds a polish has to end."""
+
 
 def main() -> None:
     """Train what is asked for and not there."""
     parser = arguments(
-        __doc__, "wide_f1", data="wordnet", model=("sage", "gin", "gat"), nodes=0, device="cpu", minutes=600.0
+        __doc__,
+        "wide_f1",
+        data="wordnet",
+        model=("sage", "gin", "gat"),
+        nodes=0,
+        bends=(0,),
+        hidden=0,
+        device="cpu",
+        minutes=600.0,
     )
     asked = parser.parse_args()
     path, until = asked.out / "cells.jsonl", time.time() + 60 * asked.minutes
     graph = part(asked.data, asked.nodes).to(asked.device)
     training = int(graph.train_mask.sum())
-    trainings: list[tuple[dict[str, Any], float | None]] = [(options, None) for options in PARTS]
-    trainings += [({}, decay) for decay in DECAYS] + [({"activation": "relu"}, decay) for decay in DECAYS[:2]]
-    for options, decay in trainings:
+    trainings: list[tuple[dict[str, Any], float | None, int]] = [(options, None, 0) for options in PARTS]
+    trainings += [({}, decay, 0) for decay in DECAYS] + [({"activation": "relu"}, decay, 0) for decay in DECAYS[:2]]
+    if any(asked.bends):
+        trainings = [({"hidden": asked.hidden} if asked.hidden else {}, BENT[0], bend) for bend in asked.bends]
+    for options, decay, bend in trainings:
         for model in asked.model:
             cell = {
                 "data": asked.data,
@@ -52,16 +71,19 @@ def main() -> None:
                 "model": model,
                 "options": options,
                 "decay": decay,
+                **({"bend": bend} if bend else {}),
             }
             if time.time() > until or any(cell.items() <= known.items() for known in lines(path)):
                 continue
             of: dict[str, Any] = {"hidden": width(training) // (8 if model == "gat" else 1)}
             of = {"forgettable": True, "nodes": training} if decay is not None else of
-            module = build(model, graph.num_features, graph.num_classes, **of, **options).to(asked.device)
-            how: dict[str, Any] = {"forgettable": True, "weight_decay": decay, "examine": False}
-            with tuned(polish={"evaluations": GRADIENTS}):
-                run = uw.train(module, graph, seed=0, **({} if decay is None else how))
-            keys = ("train_f1", "val_f1", "test_f1", "test_f1_before_polish", "train_loss", "val_loss")
+            module = build(model, graph.num_features, graph.num_classes, **of | options).to(asked.device)
+            how: dict[str, Any] = {} if decay is None else {"forgettable": True, "examine": bool(bend)}
+            how |= {"weight_decay": decay} if decay is not None and not bend else {}
+            how |= {"weight_decay": {"conv1": BENT[0] / bend**2, "conv2": BENT[0] * bend**2}} if bend else {}
+            with tuned(polish={"evaluations": BENT[1] if bend else GRADIENTS}):
+                run = uw.train(module, graph, seed=0, **how)
+            keys = ("train_f1", "val_f1", "test_f1", "test_f1_before_polish", "train_loss", "val_loss", "agreement")
             found = {key: run.metrics[key] for key in keys if key in run.metrics} | {"epochs": run.recipe.epochs}
             append(path, cell | found | made(asked.device))
             print(cell, found, flush=True)
