@@ -1,11 +1,13 @@
 """A run of a model of one's own: what nobody said about its training is not known, and nothing is made up."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 import unweave as uw
 from unweave.objective.parameters import flatten
@@ -93,9 +95,8 @@ class Stored(torch.nn.Module):
         return self.adjacency @ self.linear(x)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-def test_a_model_with_a_graph_of_its_own_is_not_called_clean(data: Data, sparse: bool, tmp_path: Path) -> None:
-    model = Stored(data, sparse=sparse).eval()
+def test_a_model_with_a_graph_of_its_own_is_not_called_clean(data: Data) -> None:
+    model = Stored(data, sparse=False).eval()
     run = uw.Run(model, data, weight_decay=DECAY)
     request = uw.draw("edges:0.1", data)
     done = run.forget(request)
@@ -104,10 +105,65 @@ def test_a_model_with_a_graph_of_its_own_is_not_called_clean(data: Data, sparse:
     assert any("an adjacency of its own" in warning for warning in done.receipts[-1].warnings)
     with pytest.raises(uw.StrictError, match="do not rely on it"):
         run.forget(request, strict=True)
-    if sparse:
-        with pytest.raises(uw.ModelError, match="adjacency of the model is sparse"):
-            done.save(tmp_path / "run")
-        assert not (tmp_path / "run").exists()
+
+
+class Keeping(torch.nn.Module):
+    """A model that passes messages along edges that it keeps; ``half`` of its layers take those that they are given."""
+
+    def __init__(self, data: Data, where: str, *, half: bool = False) -> None:
+        super().__init__()
+        edges, self.where, self.half = data.edge_index.flip(1).clone(), where, half
+        if where == "buffer":
+            self.register_buffer("edges", edges)
+        elif where == "attribute":
+            self.edges = [edges]
+        else:
+            EDGES["of"] = edges
+        self.first, self.second = GCNConv(data.num_features, 8), GCNConv(8, int(data.num_classes))
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        own = {"buffer": lambda: self.edges, "attribute": lambda: self.edges[0], "elsewhere": lambda: EDGES["of"]}
+        kept = own[self.where]()
+        h: torch.Tensor = self.second(self.first(x, kept).tanh(), edge_index if self.half else kept)
+        return h
+
+
+EDGES: dict[str, torch.Tensor] = {}
+"""Edges that no module holds."""
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda data: Keeping(data, "buffer"),
+        lambda data: Keeping(data, "buffer", half=True),
+        lambda data: Keeping(data, "attribute", half=True),
+        lambda data: Stored(data, sparse=True),
+    ],
+)
+def test_a_model_that_holds_the_edges_is_refused(data: Data, make: Callable[[Data], torch.nn.Module]) -> None:
+    model, says = make(data), "holds edges of the graph itself, in '(edges|edges.0|adjacency)'"
+    for request in (uw.draw("edges:0.1", data), uw.draw("nodes:0.1", data)):
+        with pytest.raises(uw.ModelError, match=says):
+            uw.unlearn(model, data, request, weight_decay=DECAY)
+    for refused in (uw.polish, uw.prepare):
+        with pytest.raises(uw.ModelError, match=says):
+            refused(model, data, weight_decay=DECAY)
+    with pytest.raises(uw.ModelError, match=says):
+        uw.train(model, data, epochs=1)
+
+
+def test_a_model_whose_edges_nobody_can_see_is_not_called_clean(data: Data) -> None:
+    done = uw.unlearn(Keeping(data, "elsewhere"), data, uw.draw("edges:0.1", data), weight_decay=DECAY)
+    assert done.receipt.grade == "doubtful"
+    assert "do not rely on it" in done.receipt.verdict
+
+
+def test_tensors_of_pairs_that_are_not_the_edges_are_no_graph(data: Data) -> None:
+    model = uw.models.GCN(data.num_features, int(data.num_classes), hidden=4)
+    model.register_buffer("pairs", torch.randint(data.num_nodes, (2, 50), generator=torch.Generator().manual_seed(0)))
+    uw.train(model, data, epochs=2)
+    assert uw.unlearn(model, data, uw.draw("edges:0.1", data), weight_decay=DECAY).receipt.grade != "doubtful"
 
 
 def test_a_rehearsal_leaves_the_model_in_the_mode_it_was_in(data: Data, model: torch.nn.Module) -> None:

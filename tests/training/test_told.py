@@ -83,6 +83,8 @@ def test_columns_that_rows_of_length_one_leave_little_of_are_named() -> None:
         data.x[:, 3] *= 1e-6
         data.x[5:, 2] = 0  # a rare one is no smaller
         data.x[:, 4] = 0  # nor is one that is never there
-        uw.train(uw.models.build("sage", 8, 3, forgettable=True, nodes=40, unit=False), data, **how)
-        with pytest.raises(uw.UnweaveWarning, match="divide every column by its size"):
+        with pytest.raises(uw.UnweaveWarning, match=r"of length 1.*divide every column by its size first, or build"):
             uw.train(wide, data, **how)
+        few = uw.models.build("sage", 8, 3, forgettable=True, nodes=40)  # too few columns for rows of length 1
+        with pytest.raises(uw.UnweaveWarning, match=r"one weight decay.*divide every column by its size first$"):
+            uw.train(few, data, **how)

@@ -75,10 +75,15 @@ def _rows(model: nn.Module, removal: Removal, outcome: Outcome, before: Mapping[
         what = "a parameter" if name in parameters else "a buffer" if name in buffers else "a tensor"
         why = "it has a row for every node; what it holds may come from what was removed"
         old = before.get(name)
-        if gone.numel() and old is not None and old.shape == value.shape and torch.equal(old[gone], value[gone]):
+        if gone.numel() and old is not None and old.shape == value.shape and _same(old, value, gone):
             why = "it has a row for every node, and keeps that of a deleted node as it was"
         elif gone.numel() and name in parameters:
             why = "it has a row for every node; the row of a deleted node is still in it"
         found.append(trace(what, name, "kept", why))
     why = "it has a row for every node, and keeps that of a deleted node"
     return [*found, *(trace("a parameter", name, "kept", why) for name in tables_left(model, removal))]
+
+
+def _same(old: Tensor, value: Tensor, rows: Tensor) -> bool:
+    """Whether some rows are as they were."""
+    return torch.equal(*(held.index_select(0, rows).to_dense() for held in (old, value)))

@@ -13,9 +13,9 @@ from unweave._core.memo import remembered
 from unweave.errors import ClassLossError, DataError, ModelError, RequestError
 from unweave.graph.edit import MASKS, check_attributes
 from unweave.graph.region import Region
-from unweave.models import MODELS, LightGCN, Linker, PooledSIGN
+from unweave.models import MODELS, LightGCN, Linker, PooledSIGN, Shards
 from unweave.objective.losses import Loss
-from unweave.objective.parameters import duplicate
+from unweave.objective.parameters import duplicate, tensors_on
 from unweave.tasks import Graphs, Links, Relations
 
 __all__ = [
@@ -39,6 +39,9 @@ UNSEEN = 0.5
 
 ROWS = 2**14
 """Rows that are checked at a time."""
+
+MOST = 0.5
+"""Share of the edges that a tensor must have to be taken for them; positions and negative samples have hardly any."""
 
 SUMS = 1e-3
 """How far from 1 the rows of a softmax may sum to."""
@@ -196,6 +199,24 @@ def check_model(model: nn.Module, data: Data, *, trained: bool = True) -> None:
                 f"layer {name!r} ({type(module).__name__}) has cached=True and would go on using the old graph; "
                 f"build it with cached=False, or set model.{name}.cached = False and its cached tensors to None"
             )
+    for name, held in tensors_on(model):
+        if not isinstance(model, Shards) and _holds_edges(held, data):
+            raise ModelError(
+                f"the model holds edges of the graph itself, in {name!r}, and would go on using those deleted; "
+                "let it compute with the edge_index that forward is given, and delete that tensor from it"
+            )
+
+
+def _holds_edges(held: Tensor, data: Data) -> bool:
+    """Whether a tensor on a model is a sparse matrix over the nodes, or has most edges of the graph in it."""
+    size, index = data.x.size(0), data.edge_index
+    if held.layout != torch.strided:
+        return held.shape == (size, size)
+    pairs = not held.is_floating_point() and held.dim() == 2 and held.size(0) == 2
+    if not pairs or held.dtype == torch.bool or not index.numel() or mapped(index) is not None:
+        return False
+    known = torch.isin(index[0] * size + index[1], (held[0] * size + held[1]).to(index.device))
+    return float(known.float().mean()) > MOST
 
 
 def _check_fit(model: nn.Module, data: Data) -> None:

@@ -9,7 +9,7 @@ from unweave.receipt.estimate import Estimate
 from unweave.receipt.record import Record
 from unweave.receipt.traces import OF_MODEL, Trace
 
-__all__ = ["GRADES", "HARMFUL", "grade", "grounds", "in_time", "verdict"]
+__all__ = ["GRADES", "HARMFUL", "SILENT", "grade", "grounds", "in_time", "verdict"]
 
 GRADES = {
     "retrained": "trained anew without it, which is exact",
@@ -33,6 +33,9 @@ GRADES = {
 
 HARMFUL = ("doubtful", "unchanged", "worse")
 """What is not to be relied on, and ``strict`` refuses."""
+
+SILENT = "no prediction changes although edges or features were removed"
+"""Warning of a model that listens to neighbours, and whose outputs do not tell that some are gone."""
 
 UNDONE = 0.9
 """Of the pull of what was removed: where a step leaves more, nothing shows that it came nearer."""
@@ -226,7 +229,7 @@ RULES: tuple[tuple[str, Callable[[Record], bool]], ...] = (
     ("certified", lambda r: (r.certificate or {}).get("kind") == "removal"),
     ("retrained", lambda r: r.anew),
     ("believed", lambda r: r.ladder is not None and r.ladder.get("estimate") is not None),
-    ("doubtful", lambda r: _not_needed(r) and _has_its_own_graph(r)),
+    ("doubtful", lambda r: _not_needed(r) and (_has_its_own_graph(r) or SILENT in r.warnings)),
     ("not needed", _not_needed),
     ("unchanged", lambda r: r.kind in ("request", "change") and r.step_norm == 0),
     ("bounded", _is_bounded),

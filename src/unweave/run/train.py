@@ -145,11 +145,12 @@ def short_of(run: Run) -> tuple[str, ...]:
         return ()
     before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
     told = shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
-    return (*told, *_drowned(run.data)) if getattr(run.model, "unit", False) else told
+    unit = getattr(run.model, "unit", None)
+    return (*told, *_drowned(run.data, unit=unit)) if isinstance(unit, bool) else told
 
 
-def _drowned(data: Data) -> tuple[str, ...]:
-    """What rows of length 1 leave little of: columns whose numbers are small beside those of others."""
+def _drowned(data: Data, *, unit: bool) -> tuple[str, ...]:
+    """What rows of length 1, or one weight decay, leave little of: columns of small numbers beside those of others."""
     x = data.get("x")
     if not isinstance(x, Tensor) or x.dim() != 2 or mapped(x) is not None:
         return ()
@@ -157,8 +158,9 @@ def _drowned(data: Data) -> tuple[str, ...]:
     sizes = torch.linalg.vector_norm(x, dim=0)[there > 0] / there[there > 0].sqrt()
     if not sizes.numel() or float(sizes.max()) <= DROWNED * float(sizes.min()):
         return ()
+    why = "rows of length 1, as this model takes them, leave" if unit else "one weight decay for all of them leaves"
     return (
         f"numbers in the columns of data.x have sizes from {float(sizes.min()):.2g} to {float(sizes.max()):.2g}, and "
-        "rows of length 1, as this model takes them, leave little of the small ones: divide every column by its size "
-        "first, or build the model with unit=False",
+        f"{why} little of the small ones: divide every column by its size first"
+        f"{', or build the model with unit=False' if unit else ''}",
     )

@@ -113,7 +113,7 @@ def shortcomings(
     if same is not None and not agrees(same):
         told.append(
             f"{in_words(same)}. As it is, with an agreement of {same:.2f} of 1, no request can be expected to bring it "
-            "nearer to a retrained model than that"
+            "nearer to a model retrained from another seed than that"
         )
     was, now = (scores.get("val_f1") for scores in (before, after))
     if was is not None and now is not None and was - now > _chance(validated):
