@@ -215,7 +215,8 @@ def _holds_edges(held: Tensor, data: Data) -> bool:
     pairs = not held.is_floating_point() and held.dim() == 2 and held.size(0) == 2
     if not pairs or held.dtype == torch.bool or not index.numel() or mapped(index) is not None:
         return False
-    known = torch.isin(index[0] * size + index[1], (held[0] * size + held[1]).to(index.device))
+    own = held.to(index.device, torch.long)
+    known = torch.isin(index[0] * size + index[1], own[0] * size + own[1])
     return float(known.float().mean()) > MOST
 
 
