@@ -9,8 +9,8 @@ model that can forget has: the smooth activation, features of length 1, no dropo
 stand models that are trained to a minimum, with one weight decay after another.
 
 ``--bends 1,2,4,8`` tells what it does to let the units bend: a decay of w/b² on the first layer and w·b² on the second
-is the same as tanh(b z)/b in the place of tanh(z). Of these another seed is trained too, to say whether the minimum is
-one.
+is the same as tanh(b z)/b in the place of tanh(z), but for the bias of the outputs. Of these another seed is trained
+too, to say whether the minimum is one.
 
 A line of ``cells.jsonl`` is one training, written as soon as it is done; what is there already is not measured again.
 ``--nodes`` takes a part of the graph (:func:`overfitted.part`).
@@ -38,8 +38,11 @@ DECAYS = (3e-5, 1e-4, 1e-5)
 GRADIENTS = 300
 """Of a polish: on WordNet, 300 more changed the F1 of a GraphSAGE by 0.001."""
 
-BENT = 1e-4, 900
-"""Weight decay and gradients of the models whose units bend: to compare seeds a polish has to end."""
+BENT = 1e-4
+"""Weight decay of the models whose units bend."""
+
+COMPARED = 900
+"""Gradients of their polishes: to compare seeds they have to end."""
 
 
 def main() -> None:
@@ -62,7 +65,7 @@ def main() -> None:
     trainings: list[tuple[dict[str, Any], float | None, int]] = [(options, None, 0) for options in PARTS]
     trainings += [({}, decay, 0) for decay in DECAYS] + [({"activation": "relu"}, decay, 0) for decay in DECAYS[:2]]
     if any(asked.bends):
-        trainings = [({"hidden": asked.hidden} if asked.hidden else {}, BENT[0], bend) for bend in asked.bends]
+        trainings = [({"hidden": asked.hidden} if asked.hidden else {}, BENT, bend) for bend in asked.bends]
     for options, decay, bend in trainings:
         for model in asked.model:
             cell = {
@@ -78,11 +81,10 @@ def main() -> None:
             of: dict[str, Any] = {"hidden": width(training) // (8 if model == "gat" else 1)}
             of = {"forgettable": True, "nodes": training} if decay is not None else of
             module = build(model, graph.num_features, graph.num_classes, **of | options).to(asked.device)
-            how: dict[str, Any] = {} if decay is None else {"forgettable": True, "examine": bool(bend)}
-            how |= {"weight_decay": decay} if decay is not None and not bend else {}
-            how |= {"weight_decay": {"conv1": BENT[0] / bend**2, "conv2": BENT[0] * bend**2}} if bend else {}
-            with tuned(polish={"evaluations": BENT[1] if bend else GRADIENTS}):
-                run = uw.train(module, graph, seed=0, **how)
+            apart = {"conv1": BENT / bend**2, "conv2": BENT * bend**2} if bend else decay
+            how: dict[str, Any] = {"forgettable": True, "weight_decay": apart, "examine": bool(bend)}
+            with tuned(polish={"evaluations": COMPARED if bend else GRADIENTS}):
+                run = uw.train(module, graph, seed=0, **({} if decay is None else how))
             keys = ("train_f1", "val_f1", "test_f1", "test_f1_before_polish", "train_loss", "val_loss", "agreement")
             found = {key: run.metrics[key] for key in keys if key in run.metrics} | {"epochs": run.recipe.epochs}
             append(path, cell | found | made(asked.device))

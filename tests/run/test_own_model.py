@@ -166,6 +166,23 @@ def test_tensors_of_pairs_that_are_not_the_edges_are_no_graph(data: Data) -> Non
     assert uw.unlearn(model, data, uw.draw("edges:0.1", data), weight_decay=DECAY).receipt.grade != "doubtful"
 
 
+def test_a_sparse_table_of_the_nodes_is_named_and_not_stored(data: Data, tmp_path: Path) -> None:
+    """Some of a row that is left of a deleted node is told; a run has dense tensors alone."""
+    table = torch.zeros(data.num_nodes, 3)
+    table[:, 0] = torch.arange(data.num_nodes)
+    model = uw.models.GCN(data.num_features, int(data.num_classes), hidden=4)
+    model.register_buffer("table", table.to_sparse())
+    uw.train(model, data, epochs=2)
+    node = int(data.train_mask.nonzero()[3])
+    done = uw.Run(model, data, weight_decay=DECAY).forget(uw.Request(nodes=[node]))
+    (found,) = (trace for trace in done.receipts[-1].remembers if trace["where"] == "table")
+    assert found["state"] == "kept"
+    assert "keeps that of a deleted node as it was" in " ".join(found.values())
+    with pytest.raises(uw.ModelError, match="table of the model is sparse"):
+        done.save(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_rehearsal_leaves_the_model_in_the_mode_it_was_in(data: Data, model: torch.nn.Module) -> None:
     model.train()
     try:

@@ -238,7 +238,8 @@ def _name(part: Resumable) -> str:
 def _copied(value: Any, where: str) -> Any:
     """Tensors and plain values, however nested, as a copy on the CPU."""
     if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True).contiguous()
+        copied = value.detach().to("cpu", copy=True)
+        return copied.contiguous() if copied.layout == torch.strided else copied
     if isinstance(value, Mapping) and all(isinstance(key, str | int) for key in value):
         return {key: _copied(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list | tuple):
