@@ -53,8 +53,8 @@ of 5 to 10 % close what they did, and wide models mostly end where they did (`gc
 - from 3d4d317 on the gradient that training left is kept where a request is small beside it. Four single edges of \
 Computers closed -15 to -1.9 of the gap of an `sgc` before, and 0.995 to 0.997 since then; requests of 5 to 10 % \
 close what they did;
-- cells of 69bbb96, 2f6274e, 146a6b3, e29ffc4 and 596e96d that lack a request were cut off by time, and taken from the log; \
-where `--decay` gave 100,000 nodes a decay, it is the one that was found with seed 0.
+- cells of 69bbb96, 2f6274e, 146a6b3, e29ffc4 and 596e96d that lack a request were cut off by time, and taken from the \
+log; where `--decay` gave 100,000 nodes a decay, it is the one that was found with seed 0.
 - `gat` on WordNet closed 0.984 and 0.987 at the same decay after 600 gradients, by commit 745987e (agreement 0.976, \
 F1 0.822), and 0.930 and 0.925 after 2,220: as the training goes on it becomes better, and its minima several.
 - `gcn` on WordNet at 3e-5 has several minima. With 1,024 units it has them too (`gif` 0.66, 5 % of the edges), and \
