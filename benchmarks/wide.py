@@ -141,9 +141,10 @@ def _asked(task: Task, graph: Data, run: uw.Run | None, request: str, *, other: 
 def _ordinary(task: Task, graph: Data, *, wide: bool) -> Document:
     hidden = uw.models.width(int(graph.train_mask.sum())) // (8 if task.model == "gat" else 1)
     size: dict[str, Any] = {"hidden": hidden} if wide else {}
-    run = uw.train(task.build(graph, **size), graph, seed=task.seed)
+    run = uw.train(task.build(graph, x=graph.x, **size), graph, seed=task.seed)
     keys = ("test_f1", "val_f1", "training_ended")
-    return {"wide": wide, "epochs": run.recipe.epochs, **{key: run.metrics[key] for key in keys}}
+    unit = bool(getattr(run.model, "unit", False))
+    return {"wide": wide, "unit": unit, "epochs": run.recipe.epochs, **{key: run.metrics[key] for key in keys}}
 
 
 def _train(task: Task, graph: Data, **how: Any) -> uw.Run:

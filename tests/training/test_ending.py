@@ -79,3 +79,47 @@ def test_a_regression_ends_by_its_loss() -> None:
     with tuned(ending={"most": 1000}):
         run = uw.train(uw.models.GCN(8, 1, hidden=8), data, loss=uw.losses.squared_error)
     assert run.metrics["training_ended"] == 1
+
+
+class Fragile(torch.nn.Module):
+    """Dies of a long step after it has learnt something, as a model of units that are zero for good does."""
+
+    def __init__(self, bears: float) -> None:
+        super().__init__()
+        self.bears, self.linear = bears, torch.nn.Linear(8, 3)
+        self.register_buffer("before", torch.zeros(3, 8))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self.register_buffer("alive", torch.ones(()))
+
+    def reset_parameters(self) -> None:
+        self.linear.reset_parameters()
+        self.steps.zero_()
+        self.alive.fill_(1)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            weight = self.linear.weight.detach()
+            if self.steps > 40 and (weight - self.before).abs().max() > self.bears:
+                self.alive.zero_()
+            self.before.copy_(weight)
+            self.steps += 1
+        out: torch.Tensor = self.linear(x) * self.alive
+        return out
+
+
+def test_a_training_that_loses_what_it_learnt_takes_shorter_steps() -> None:
+    data = small_graph()
+    steady = uw.train(Fragile(1.0), data)
+    assert steady.recipe is not None
+    assert steady.recipe.lr == 0.01
+    run = uw.train(Fragile(0.004), data)
+    assert run.recipe is not None
+    assert run.recipe.lr == pytest.approx(0.01 / 3)
+    assert "training_lost" not in run.metrics
+    again = uw.train(Fragile(0.004), data, lr=run.recipe.lr, epochs=run.recipe.epochs)
+    assert torch.equal(flatten(again.model), flatten(run.model)), "the recipe says how it was trained"
+    with pytest.warns(uw.UnweaveWarning, match="lost half and more of what it had learnt.* smaller learning rate"):
+        lost = uw.train(Fragile(0.0), data)
+    assert lost.metrics["training_lost"] == 1
+    assert lost.metrics["val_f1"] > float(data.y[data.val_mask].bincount().max() / data.val_mask.sum())
+    assert lost.model.alive == 1, "from before"

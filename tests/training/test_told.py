@@ -88,3 +88,21 @@ def test_columns_that_rows_of_length_one_leave_little_of_are_named() -> None:
         few = uw.models.build("sage", 8, 3, forgettable=True, nodes=40)  # too few columns for rows of length 1
         with pytest.raises(uw.UnweaveWarning, match=r"one weight decay.*divide every column by its size first$"):
             uw.train(few, data, **how)
+
+
+def test_features_too_long_for_the_steps_of_training_are_named_and_built_for() -> None:
+    data = small_graph()
+    data.x = torch.cat([data.x, torch.ones(data.num_nodes, 300)], dim=1)
+    for name in ("gcn", "sage", "gin", "gat", "sign"):
+        assert uw.models.build(name, 308, 3, x=data.x).config["unit"], name
+        assert not uw.models.build(name, 308, 3, x=data.x, unit=False).config["unit"]
+        assert not uw.models.build(name, 308, 3, x=data.x / 10).config["unit"]
+        assert not uw.models.build(name, 308, 3, x=data.x - data.x.mean(dim=0)).config["unit"], "as many go down as up"
+    assert not uw.models.build("sgc", 308, 3, x=data.x).config["unit"], "no units"
+    assert not uw.models.build("gcn", 8, 3, x=1000 * data.x[:, :8]).config["unit"], "too few columns"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", uw.UnweaveWarning)
+        with pytest.raises(uw.UnweaveWarning, match=r"rate 0.01\) moves a unit by 3 for all .* with unit=True"):
+            uw.train(uw.models.GCN(308, 3), data, epochs=30)
+        uw.train(uw.models.GCN(308, 3), data, epochs=30, lr=0.003)
+        uw.train(uw.models.build("gcn", 308, 3, x=data.x), data, epochs=30)

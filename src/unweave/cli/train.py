@@ -89,7 +89,7 @@ def train(
     options |= {"forgettable": forgettable, "nodes": int(graph.train_mask.sum())}
     if isinstance(graph, Links) and not own and model not in PAIRS:
         raise ModelError(f"{data} has pairs for examples, which {model} does not score; use {' or '.join(PAIRS)}")
-    module = own.get("model") or build(model, graph.num_features, graph.num_classes, **options)
+    module = own.get("model") or build(model, graph.num_features, graph.num_classes, x=graph.x, **options)
     how = {key: own[key] for key in ("loss", "forward") if key in own}
     decay = _decay_of(own, weight_decay)
     states = out.with_name(f".{out.name}.states") if launched() and shares else None  # for torchrun's restarts
@@ -135,11 +135,13 @@ def train(
             )
             if same is not None:
                 say(f"agreement: {same:.3f}" + (f"; {in_words(same)}" if agrees(same) else ""))
-            for text in short:
-                say(f"warning: {text}")
         elif "training_ended" in run.metrics:
             ended = "" if run.metrics["training_ended"] else "; it was cut off while it still became better"
             say(f"epochs: {run.recipe.epochs}, the best of {run.metrics['epochs_looked_at']:.0f} on validation{ended}")
+            if run.recipe.lr < lr:
+                say(f"learning rate: {run.recipe.lr:.2g}; with {lr:g} training lost what it had learnt")
+        for text in short:
+            say(f"warning: {text}")
         if run.checkpoints:
             say(f"checkpoints: {describe_checkpoints(run.checkpoints, run.recipe.epochs)}")
         say(f"wrote {out}")

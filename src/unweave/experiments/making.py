@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from unweave.datasets import load
@@ -23,8 +23,9 @@ MakeModel = Callable[[int, int], nn.Module]
 def model_for(make_model: MakeModel, data: Data) -> nn.Module:
     """An untrained model for a graph, where the graph is."""
     classes = int(data.num_classes) if "num_classes" in data else int(data.y.max()) + 1
-    nodes = {"nodes": int(data.train_mask.sum())} if isinstance(make_model, BuiltIn) and make_model.wide else {}
-    return make_model(data.num_features, classes, **nodes).to(data.x.device)
+    if isinstance(make_model, BuiltIn) and make_model.wide:
+        return make_model(data.num_features, classes, int(data.train_mask.sum()), data.x).to(data.x.device)
+    return make_model(data.num_features, classes).to(data.x.device)
 
 
 def name_of(made: str | MakeData | MakeModel) -> str:
@@ -72,6 +73,6 @@ class BuiltIn:
     forgettable: bool
     wide: bool
 
-    def __call__(self, features: int, classes: int, nodes: int | None = None) -> nn.Module:
+    def __call__(self, features: int, classes: int, nodes: int | None = None, x: Tensor | None = None) -> nn.Module:
         """An untrained model."""
-        return build(self.name, features, classes, forgettable=self.forgettable, nodes=nodes)
+        return build(self.name, features, classes, forgettable=self.forgettable, nodes=nodes, x=x)

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from unweave._core.memo import clear_memory
 from unweave.errors import ModelError
@@ -32,6 +32,7 @@ __all__ = [
     "Shards",
     "build",
     "clear_memory",
+    "push",
     "width",
 ]
 
@@ -90,6 +91,7 @@ def build(
     *,
     forgettable: bool = False,
     nodes: int | None = None,
+    x: Tensor | None = None,
     **given: Any,
 ) -> nn.Module:
     """A built-in model by name, in the form that can be trained to a minimum where ``forgettable``.
@@ -101,6 +103,8 @@ def build(
         out_channels: Classes.
         forgettable: Whether it is to be trained to a minimum.
         nodes: Training nodes, by which such a model is made wide enough; ``None`` for the size that the paper has.
+        x: The features that an ordinary model is for: where they would :func:`push` all nodes at once, units take rows
+            of length 1, as those of a model that is to be trained to a minimum always do.
         given: Options of the model that the user wants otherwise; those that are ``None`` are not.
     """
     if name not in MODELS:
@@ -113,6 +117,8 @@ def build(
     elif forgettable and nodes is not None:
         layered = {} if name == "sgc" else {"hidden": width(nodes), "activation": "tanh"}
         options = layered | WIDE.get(name, {}) | {"unit": in_channels >= FEW}
+    elif x is not None and name in DIRECTED and in_channels >= FEW and push(x) > 1:
+        options = {"unit": True}
     options |= {key: value for key, value in given.items() if value is not None}
     if forgettable and nodes is not None and name in DIRECTED and _few(in_channels, nodes, options["hidden"]):
         options.setdefault("direct", DIRECT)
@@ -120,6 +126,22 @@ def build(
         return MODELS[name](in_channels, out_channels, **options)
     except TypeError as error:
         raise ModelError(f"{name} cannot be built with {options}: {error}; leave that option out") from error
+
+
+def push(x: Tensor, lr: float = 0.01) -> float:
+    """By how much one step of Adam moves a unit for all nodes at once: ``lr`` times the length of the mean row.
+
+    Adam moves every weight by about ``lr``, whatever the gradient's size, and where features are positive those of one
+    unit may all move the same way. By more than 1, and it may be zero for all nodes after a few steps, and stay so: on
+    Photo (2.6) a GCN of the paper's size had an F1 of 0.43 after 1,000 epochs, two GINs 0.41 and 0.55, a GraphSAGE
+    0.81; with rows of length 1 0.93, 0.93 and 0.83, and 0.95. No graph in the catalogue is between 0.6 (CS) and that.
+    """
+    some = x[:: max(1, x.size(0) // ROWS)]
+    return lr * float(some.double().mean(dim=0).abs().sum())
+
+
+ROWS = 2**12
+"""Rows that are looked at to know it, evenly taken."""
 
 
 def _few(features: int, nodes: int, hidden: int) -> bool:

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from unweave._core import ranks
 from unweave._core.mapped import mapped
 from unweave.errors import UnweaveWarning
+from unweave.models import push
 from unweave.objective.losses import AnyLoss, as_loss, cross_entropy
 from unweave.objective.objective import Forward, call
 from unweave.objective.scores import validation
@@ -61,7 +62,8 @@ def train(
         seed: Of the initial weights and of dropout.
         epochs: Full-batch epochs; by default as many as the validation nodes ask for (the recipe has their number), and
             100 before the polish of a forgettable model.
-        lr: Learning rate.
+        lr: Learning rate. Where the number of epochs is left to validation and training loses again what it had learnt,
+            a third of it is tried, and a third of that; the recipe has the one that gave the best model.
         weight_decay: Adam's weight decay, one number or by name of a parameter or module (``{"conv1": 5e-4}``; what is
             not named has none); 1e-4 by default, 1e-3 for a certified model. For a forgettable model the
             largest of four that the validation nodes do not show to be worse, by the length of the features.
@@ -87,8 +89,9 @@ def train(
         A run: the model, the graph, the recipe and its scores, ready to be saved or to forget.
 
     Warns:
-        UnweaveWarning: The model was to be forgettable, and no minimum was reached, another seed would end at another
-            function, or validation F1 fell on the way; each with what to do.
+        UnweaveWarning: The model learnt little, by features too long for the steps of training. Or it was to be
+            forgettable, and no minimum was reached, another seed would end at another function, or validation F1 fell
+            on the way. Each says what to do.
     """
     run = train_run(
         model,
@@ -140,13 +143,41 @@ def train_run(
 
 
 def short_of(run: Run) -> tuple[str, ...]:
-    """What training to be able to forget came short of, as its state and scores tell; nothing of any other training."""
+    """What training came short of, as far as its state, scores and features tell."""
+    unit = getattr(run.model, "unit", None)
+    pushed = (*_lost(run), *(() if unit is True else _pushed(run)))
     if run.prepared is None:
-        return ()
+        return pushed
     before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
     told = shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
-    unit = getattr(run.model, "unit", None)
-    return (*told, *_drowned(run.data, unit=unit)) if isinstance(unit, bool) else told
+    return (*told, *pushed, *(_drowned(run.data, unit=unit) if isinstance(unit, bool) else ()))
+
+
+def _lost(run: Run) -> tuple[str, ...]:
+    """That training lost what it had learnt, however short its steps."""
+    if run.recipe is None or not run.metrics.get("training_lost"):
+        return ()
+    return (
+        f"after {run.recipe.epochs} epochs training lost half and more of what it had learnt, which shorter steps did "
+        f"not mend: give a smaller learning rate than {run.recipe.lr:.2g}, or normalise in the model",
+    )
+
+
+def _pushed(run: Run) -> tuple[str, ...]:
+    """That a model learnt little, and a step of its training was too long for the features."""
+    x, recipe, right = run.data.get("x"), run.recipe, run.metrics.get("train_f1")
+    if right is None or recipe is None or not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+        return ()
+    labels = run.data.y[run.data.train_mask]
+    most = float(labels.mode().values.eq(labels).double().mean())
+    if right > (1 + most) / 2 or (moved := push(x, recipe.lr)) <= 1:
+        return ()
+    return (
+        f"the model tells {right:.0%} of the training nodes' classes, where {most:.0%} have the same one, and rows of "
+        f"data.x are so long that one step of Adam (learning rate {recipe.lr:.2g}) moves a unit by {moved:.2g} for all "
+        "nodes at once, so that many may be zero for good: build the model with unit=True, have rows shorter "
+        "(torch_geometric.transforms.NormalizeFeatures), or give a smaller learning rate",
+    )
 
 
 def _drowned(data: Data, *, unit: bool) -> tuple[str, ...]:

@@ -26,11 +26,19 @@ class Ended:
         epochs: Epochs after which the model was best on the validation nodes.
         looked: Epochs that were trained to know it.
         enough: Whether it ended by itself; ``False`` where it was cut off while it still became better.
+        quality: F1 and loss on the validation nodes then; F1 is 0 where there are no classes.
+        lost: Whether it lost half of that again, by the loss of the training nodes, and did not get it back.
     """
 
     epochs: int
     looked: int
     enough: bool
+    quality: tuple[float, float]
+    lost: bool
+
+    def better_than(self, other: "Ended") -> bool:
+        """Whether it gave the better model, by the validation nodes."""
+        return _better(self.quality, other.quality)
 
 
 def train_until_enough(
@@ -51,14 +59,17 @@ def train_until_enough(
     rules, data, loss = TUNING.ending, objective.data, objective.loss
     known = data.val_mask & (data.y >= 0) if loss.classes else data.val_mask
     state: Checkpoint | None = None
-    best, kept, learnt, enough = (-1.0, math.inf), None, False, False
+    best, kept, most, learnt, lost, enough = (-1.0, math.inf), None, 0.0, False, False, False
     while not enough and (state is None or state.epoch < rules.most):
         state = trainer(model, data, state, (0 if state is None else state.epoch) + rules.look)
-        outputs, labels = objective.predict(model)[known], data.y[known]
+        everywhere = objective.predict(model)
+        outputs, labels = everywhere[known], data.y[known]
         now = _quality(outputs, labels, loss)
         learnt = learnt or _knows(now, outputs, labels, loss)
+        gained = _gained(everywhere[data.train_mask], data.y[data.train_mask], loss)
         if kept is None or _better(now, best):
-            best, kept = now, state
+            best, kept, most, lost = now, state, gained, False
+        lost = lost or (learnt and gained < most / 2)
         if progress is not None:
             progress(state.epoch, rules.most)
         enough = learnt and state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
@@ -68,7 +79,7 @@ def train_until_enough(
         for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
             tensor.copy_(kept.model[name])
     model.eval()
-    return Ended(kept.epoch, state.epoch, enough)
+    return Ended(kept.epoch, state.epoch, enough, best, lost)
 
 
 def _quality(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:
@@ -82,11 +93,21 @@ def _knows(now: tuple[float, float], outputs: Tensor, labels: Tensor, loss: Loss
     """Whether a model is better than to say of every node how frequent classes are, by its loss or its F1."""
     if not loss.classes or not labels.numel():
         return True
+    most, nothing = _nothing(outputs, labels, loss)
+    chance = 2 * math.sqrt(most * (1 - most) / labels.numel())
+    return now[0] > most + chance or now[1] < (1 - TUNING.polish.knows) * nothing
+
+
+def _gained(outputs: Tensor, labels: Tensor, loss: Loss) -> float:
+    """By how much a model has lowered the loss of its training nodes; 0 where nothing tells what it began with."""
+    return _nothing(outputs, labels, loss)[1] - _quality(outputs, labels, loss)[1] if loss.classes else 0.0
+
+
+def _nothing(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:
+    """F1 and loss of who says of every node how frequent classes are."""
     share = torch.bincount(labels, minlength=outputs.size(-1)).to(outputs) / labels.numel()
     same = share.clamp(min=torch.finfo(outputs.dtype).tiny).log().expand_as(outputs)
-    most = float(share.max())
-    chance = 2 * math.sqrt(most * (1 - most) / labels.numel())
-    return now[0] > most + chance or now[1] < (1 - TUNING.polish.knows) * _quality(same, labels, loss)[1]
+    return float(share.max()), _quality(same, labels, loss)[1]
 
 
 def _better(now: tuple[float, float], best: tuple[float, float]) -> bool:

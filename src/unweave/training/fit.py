@@ -26,7 +26,7 @@ from unweave.objective.scores import score_outputs, task_scores, validation
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, descend, examined
 from unweave.training.checkpoints import Checkpoint
-from unweave.training.ending import train_until_enough
+from unweave.training.ending import Ended, train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
 from unweave.training.recipe import Recipe
@@ -168,13 +168,31 @@ def _fit(job: _Job, recipe: Recipe) -> Trained:
 
 
 def _fit_until_enough(job: _Job, recipe: Recipe) -> Trained:
-    """Adam for as long as validation says; the recipe has the epochs that gave the best model."""
+    """Adam for as long as validation says; the recipe has the epochs that gave the best model.
+
+    Where steps were so long that all was lost again that had been learnt, a third of the learning rate is tried, and
+    the recipe has that if it gave the better model.
+    """
     objective = job.objective(recipe.weight_decay)
     meter = objective.meter
-    with seeded(recipe.seed, meter.device), meter.phase("train"):
-        ended = train_until_enough(Adam(recipe.lr, objective), job.model, objective, job.progress)
+
+    def fitted(lr: float) -> Ended:
+        with seeded(recipe.seed, meter.device), meter.phase("train"):
+            return train_until_enough(Adam(lr, objective), job.model, objective, job.progress)
+
+    ended = found = fitted(lr := recipe.lr)
+    for _ in range(TUNING.ending.slower):
+        if not found.lost:
+            break
+        kept, lr = duplicate(job.model), lr / 3
+        found = fitted(lr)
+        if found.better_than(ended):
+            ended, recipe = found, replace(recipe, lr=lr)
+        else:
+            job.model.load_state_dict(kept.state_dict())
     recipe = replace(recipe, epochs=ended.epochs)
     told = {"epochs_looked_at": float(ended.looked), "training_ended": float(ended.enough)}
+    told |= {"training_lost": 1.0} if ended.lost else {}
     if job.shares:  # their epochs are known only now
         again = _fit(replace(job, progress=None), recipe)
         return replace(again, metrics=dict(again.metrics) | told)

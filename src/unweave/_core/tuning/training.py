@@ -18,6 +18,9 @@ class Ending:
     most: int = 1000
     """Epochs after which it is cut off."""
 
+    slower: int = 3
+    """How often a third of the learning rate is tried, where training lost what it had learnt."""
+
 
 @dataclass(frozen=True)
 class Polish:
