@@ -118,8 +118,28 @@ def test_a_training_that_loses_what_it_learnt_takes_shorter_steps() -> None:
     assert "training_lost" not in run.metrics
     again = uw.train(Fragile(0.004), data, lr=run.recipe.lr, epochs=run.recipe.epochs)
     assert torch.equal(flatten(again.model), flatten(run.model)), "the recipe says how it was trained"
-    with pytest.warns(uw.UnweaveWarning, match="lost half and more of what it had learnt.* smaller learning rate"):
+    with pytest.warns(uw.UnweaveWarning, match="lost half and more of what it had learnt.* the one from before"):
         lost = uw.train(Fragile(0.0), data)
     assert lost.metrics["training_lost"] == 1
     assert lost.metrics["val_f1"] > float(data.y[data.val_mask].bincount().max() / data.val_mask.sum())
     assert lost.model.alive == 1, "from before"
+
+
+def test_a_comparison_trains_with_the_steps_that_serve() -> None:
+    found = uw.compare(lambda _: small_graph(), lambda *_: Fragile(0.004), "nodes:0.05", methods=("none",), seeds=1)
+    assert found.config["lr"] == pytest.approx(0.01 / 3)
+    alive = uw.compare(
+        lambda _: small_graph(), lambda *_: Fragile(1.0), "nodes:0.05", methods=("none",), seeds=1, lr=0.01 / 3,
+        epochs=found.config["epochs"],
+    )  # fmt: skip
+    assert [row["f1_mean"] for row in found.rows] == [row["f1_mean"] for row in alive.rows]
+
+
+def test_a_loss_that_never_got_below_chance_is_not_lost() -> None:
+    data = small_graph()
+    data.x *= 1000
+    with pytest.warns(uw.UnweaveWarning, match="rows of data.x are so long"):
+        run = uw.train(uw.models.GCN(8, 3, hidden=4), data)
+    assert run.recipe is not None
+    assert run.recipe.lr == 0.01
+    assert "training_lost" not in run.metrics

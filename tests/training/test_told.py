@@ -102,7 +102,9 @@ def test_features_too_long_for_the_steps_of_training_are_named_and_built_for() -
     assert not uw.models.build("gcn", 8, 3, x=1000 * data.x[:, :8]).config["unit"], "too few columns"
     with warnings.catch_warnings():
         warnings.simplefilter("error", uw.UnweaveWarning)
-        with pytest.raises(uw.UnweaveWarning, match=r"rate 0.01\) moves a unit by 3 for all .* with unit=True"):
+        with pytest.raises(
+            uw.UnweaveWarning, match=r"rate 0.01\) moves a unit by 3 for all .* or unit=True of this model"
+        ):
             uw.train(uw.models.GCN(308, 3), data, epochs=30)
         uw.train(uw.models.GCN(308, 3), data, epochs=30, lr=0.003)
         uw.train(uw.models.build("gcn", 308, 3, x=data.x), data, epochs=30)

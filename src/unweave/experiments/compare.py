@@ -154,8 +154,8 @@ def compare(
 
     ended = True
     if not forgettable and epochs is None:
-        chosen, ended = setting.chosen_epochs()
-        setting = replace(setting, recipe=replace(setting.recipe, epochs=chosen))
+        chosen, ended = setting.chosen_training()
+        setting = replace(setting, recipe=chosen)
     elif not forgettable:
         ended = setting.ended()
     plan = [(s, s) for s in range(seeds)] + [(0, s) for s in range(1, seeds) if averaged]
@@ -181,7 +181,7 @@ def compare(
             "seeds": seeds,
             "epochs": setting.recipe.epochs,
             "training_ended": ended,
-            "lr": lr,
+            "lr": setting.recipe.lr,
             "weight_decay": weight_decay,
             "forgettable": forgettable,
             "device": device,

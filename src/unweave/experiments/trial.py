@@ -239,13 +239,17 @@ class Setting:
         assert isinstance(chosen, float)
         return chosen
 
-    def chosen_epochs(self) -> tuple[int, bool]:
-        """The epochs after which a model is best on validation, on the first split, and whether that was the end."""
+    def chosen_training(self) -> tuple[Recipe, bool]:
+        """The recipe whose epochs leave a model best on validation, on the first split, and whether that was the end.
+
+        Its learning rate is smaller where training lost again what it had learnt.
+        """
         data = stage(_cheap(self.forget), self.make_data(0).to(self.device))[0]
         options = {key: value for key, value in asdict(self.recipe).items() if key != "epochs"}
         run = train_run(model_for(self.make_model, data), data, examine=False, **options)
         assert run.recipe is not None
-        return run.recipe.epochs, bool(run.metrics.get("training_ended", True))
+        recipe = replace(self.recipe, epochs=run.recipe.epochs, lr=run.recipe.lr)
+        return recipe, bool(run.metrics.get("training_ended", True))
 
     def ended(self) -> bool:
         """Whether half as many epochs again leave a model no better on the validation nodes of the first split."""

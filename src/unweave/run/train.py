@@ -145,28 +145,30 @@ def train_run(
 def short_of(run: Run) -> tuple[str, ...]:
     """What training came short of, as far as its state, scores and features tell."""
     unit = getattr(run.model, "unit", None)
-    pushed = (*_lost(run), *(() if unit is True else _pushed(run)))
     if run.prepared is None:
-        return pushed
+        return (*_lost(run), *(() if unit is True else _pushed(run)))
     before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
     told = shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
-    return (*told, *pushed, *(_drowned(run.data, unit=unit) if isinstance(unit, bool) else ()))
+    return (*told, *(_drowned(run.data, unit=unit) if isinstance(unit, bool) else ()))
 
 
 def _lost(run: Run) -> tuple[str, ...]:
-    """That training lost what it had learnt, however short its steps."""
+    """That training lost what it had learnt, and shorter steps gave no better model."""
     if run.recipe is None or not run.metrics.get("training_lost"):
         return ()
     return (
-        f"after {run.recipe.epochs} epochs training lost half and more of what it had learnt, which shorter steps did "
-        f"not mend: give a smaller learning rate than {run.recipe.lr:.2g}, or normalise in the model",
+        f"after {run.recipe.epochs} epochs training (learning rate {run.recipe.lr:.2g}) lost half and more of what it "
+        "had learnt, and shorter steps gave no better model by validation; this is the one from before: divide the "
+        "features by their size, or normalise in the model",
     )
 
 
 def _pushed(run: Run) -> tuple[str, ...]:
     """That a model learnt little, and a step of its training was too long for the features."""
     x, recipe, right = run.data.get("x"), run.recipe, run.metrics.get("train_f1")
-    if right is None or recipe is None or not isinstance(x, Tensor) or x.dim() != 2 or not x.is_floating_point():
+    if right is None or recipe is None or recipe.certify is not None or not isinstance(x, Tensor) or x.dim() != 2:
+        return ()
+    if any("Norm" in type(module).__name__ for module in run.model.modules()):
         return ()
     labels = run.data.y[run.data.train_mask]
     most = float(labels.mode().values.eq(labels).double().mean())
@@ -175,8 +177,9 @@ def _pushed(run: Run) -> tuple[str, ...]:
     return (
         f"the model tells {right:.0%} of the training nodes' classes, where {most:.0%} have the same one, and rows of "
         f"data.x are so long that one step of Adam (learning rate {recipe.lr:.2g}) moves a unit by {moved:.2g} for all "
-        "nodes at once, so that many may be zero for good: build the model with unit=True, have rows shorter "
-        "(torch_geometric.transforms.NormalizeFeatures), or give a smaller learning rate",
+        "nodes at once, so that many may be zero for good: have rows shorter (torch_geometric.transforms."
+        f"NormalizeFeatures{', or unit=True of this model' if hasattr(run.model, 'unit') else ''}), or give a smaller "
+        "learning rate",
     )
 
 

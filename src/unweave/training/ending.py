@@ -12,7 +12,7 @@ from unweave.objective.objective import Objective
 from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint, Trainer
 
-__all__ = ["Ended", "train_until_enough"]
+__all__ = ["Ended", "named_tensors", "train_until_enough"]
 
 LITTLE = 1e-3
 """Share of a loss by which it must fall to count."""
@@ -27,7 +27,7 @@ class Ended:
         looked: Epochs that were trained to know it.
         enough: Whether it ended by itself; ``False`` where it was cut off while it still became better.
         quality: F1 and loss on the validation nodes then; F1 is 0 where there are no classes.
-        lost: Whether it lost half of that again, by the loss of the training nodes, and did not get it back.
+        lost: Whether it had lost half of that again in the end, by the loss of the training nodes.
     """
 
     epochs: int
@@ -68,18 +68,23 @@ def train_until_enough(
         learnt = learnt or _knows(now, outputs, labels, loss)
         gained = _gained(everywhere[data.train_mask], data.y[data.train_mask], loss)
         if kept is None or _better(now, best):
-            best, kept, most, lost = now, state, gained, False
-        lost = lost or (learnt and gained < most / 2)
+            best, kept, most = now, state, gained
+        lost = learnt and most > 0 and gained < most / 2
         if progress is not None:
             progress(state.epoch, rules.most)
         enough = learnt and state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
     assert state is not None
     assert kept is not None
     with torch.no_grad():
-        for name, tensor in {**dict(model.named_parameters()), **dict(model.named_buffers())}.items():
+        for name, tensor in named_tensors(model):
             tensor.copy_(kept.model[name])
     model.eval()
     return Ended(kept.epoch, state.epoch, enough, best, lost)
+
+
+def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """The parameters and buffers of a model, those too that its state dict leaves out."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
 def _quality(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:
@@ -99,15 +104,19 @@ def _knows(now: tuple[float, float], outputs: Tensor, labels: Tensor, loss: Loss
 
 
 def _gained(outputs: Tensor, labels: Tensor, loss: Loss) -> float:
-    """By how much a model has lowered the loss of its training nodes; 0 where nothing tells what it began with."""
+    """By how much a model has lowered the loss of its training nodes; 0 where there are no classes to begin with."""
     return _nothing(outputs, labels, loss)[1] - _quality(outputs, labels, loss)[1] if loss.classes else 0.0
 
 
 def _nothing(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:
-    """F1 and loss of who says of every node how frequent classes are."""
+    """F1 and loss of who says of every node how frequent classes are, or that all are the same, where that is less.
+
+    With class weights it is, or with smoothed labels where there is a class of no node.
+    """
     share = torch.bincount(labels, minlength=outputs.size(-1)).to(outputs) / labels.numel()
-    same = share.clamp(min=torch.finfo(outputs.dtype).tiny).log().expand_as(outputs)
-    return float(share.max()), _quality(same, labels, loss)[1]
+    same = share.clamp(min=torch.finfo(outputs.dtype).tiny).log()
+    told = (_quality(some.expand_as(outputs), labels, loss)[1] for some in (same, torch.zeros_like(same)))
+    return float(share.max()), min(told)
 
 
 def _better(now: tuple[float, float], best: tuple[float, float]) -> bool:
