@@ -112,11 +112,11 @@ def test_a_training_that_loses_what_it_learnt_takes_shorter_steps() -> None:
     steady = uw.train(Fragile(1.0), data)
     assert steady.recipe is not None
     assert steady.recipe.lr == 0.01
-    run = uw.train(Fragile(0.004), data)
+    run = uw.train(Fragile(0.006), data)
     assert run.recipe is not None
     assert run.recipe.lr == pytest.approx(0.01 / 3)
     assert "training_lost" not in run.metrics
-    again = uw.train(Fragile(0.004), data, lr=run.recipe.lr, epochs=run.recipe.epochs)
+    again = uw.train(Fragile(0.006), data, lr=run.recipe.lr, epochs=run.recipe.epochs)
     assert torch.equal(flatten(again.model), flatten(run.model)), "the recipe says how it was trained"
     with pytest.warns(uw.UnweaveWarning, match="lost half and more of what it had learnt.* the one from before"):
         lost = uw.train(Fragile(0.0), data)
@@ -126,7 +126,7 @@ def test_a_training_that_loses_what_it_learnt_takes_shorter_steps() -> None:
 
 
 def test_a_comparison_trains_with_the_steps_that_serve() -> None:
-    found = uw.compare(lambda _: small_graph(), lambda *_: Fragile(0.004), "nodes:0.05", methods=("none",), seeds=1)
+    found = uw.compare(lambda _: small_graph(), lambda *_: Fragile(0.006), "nodes:0.05", methods=("none",), seeds=1)
     assert found.config["lr"] == pytest.approx(0.01 / 3)
     alive = uw.compare(
         lambda _: small_graph(), lambda *_: Fragile(1.0), "nodes:0.05", methods=("none",), seeds=1, lr=0.01 / 3,
