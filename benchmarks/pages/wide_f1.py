@@ -55,8 +55,9 @@ def blocks(found: list[Document]) -> Blocks:
     where = places(found, "{device_name}, torch {torch}, PyG {torch_geometric}, commit {commit}")
     yield (
         "Measured by `python benchmarks/wide_f1.py --nodes 8000 --model sage`, cut off, by `… --device cuda --model "
-        "sage` on all of WordNet, and by `… --nodes 12000 --model sage --bends 1,2,4,8` and `… --bends 1,4 --hidden "
-        f"512`, beside other work, on {where}."
+        "sage` on all of WordNet, and by `… --nodes 12000 --model sage --bends 1,2,4,8`, `… --bends 1,4 --hidden "
+        "512` and `--data photo --nodes 8000 --model gat,sage --bends 1,2`, beside other work, on "
+        f"{where}."
     )
 
 
