@@ -115,7 +115,7 @@ def compare(
         seeds: How many.
         epochs: Of the training and of retraining; by default as many as validation asks for on the first split, and 100
             before a polish. The result says where more of them would have made a better model.
-        lr: Learning rate.
+        lr: Learning rate; smaller where training, with epochs left to validation, loses what it had learnt.
         weight_decay: Weight decay; as :func:`unweave.train` has it by default, chosen on the first split.
         forgettable: Train every model, retrained ones too, to a minimum.
         averaged: Also train the first split from every seed, for ``mean_gap_closed``; nearly doubles the work.

@@ -146,7 +146,7 @@ def short_of(run: Run) -> tuple[str, ...]:
     """What training came short of, as far as its state, scores and features tell."""
     unit = getattr(run.model, "unit", None)
     if run.prepared is None:
-        return (*_lost(run), *(() if unit is True else _pushed(run)))
+        return (*_lost(run), *(() if unit is True else _pushed(run, built=unit is False)))
     before = {key.removesuffix(BEFORE): value for key, value in run.metrics.items() if key.endswith(BEFORE)}
     told = shortcomings(run.prepared, before, run.metrics, validation(run.data, as_loss(run.loss)).numel())
     return (*told, *(_drowned(run.data, unit=unit) if isinstance(unit, bool) else ()))
@@ -163,8 +163,8 @@ def _lost(run: Run) -> tuple[str, ...]:
     )
 
 
-def _pushed(run: Run) -> tuple[str, ...]:
-    """That a model learnt little, and a step of its training was too long for the features."""
+def _pushed(run: Run, *, built: bool) -> tuple[str, ...]:
+    """That a model learnt less than half of what the most frequent class leaves, by steps too long for the features."""
     x, recipe, right = run.data.get("x"), run.recipe, run.metrics.get("train_f1")
     if right is None or recipe is None or recipe.certify is not None or not isinstance(x, Tensor) or x.dim() != 2:
         return ()
@@ -178,7 +178,7 @@ def _pushed(run: Run) -> tuple[str, ...]:
         f"the model tells {right:.0%} of the training nodes' classes, where {most:.0%} have the same one, and rows of "
         f"data.x are so long that one step of Adam (learning rate {recipe.lr:.2g}) moves a unit by {moved:.2g} for all "
         "nodes at once, so that many may be zero for good: have rows shorter (torch_geometric.transforms."
-        f"NormalizeFeatures{', or unit=True of this model' if hasattr(run.model, 'unit') else ''}), or give a smaller "
+        f"NormalizeFeatures{', or unit=True of this model' if built else ''}), or give a smaller "
         "learning rate",
     )
 

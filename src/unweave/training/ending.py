@@ -1,6 +1,7 @@
 """Training that ends when validation says enough."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from unweave.objective.objective import Objective
 from unweave.training.adam import Progress
 from unweave.training.checkpoints import Checkpoint, Trainer
 
-__all__ = ["Ended", "named_tensors", "train_until_enough"]
+__all__ = ["Ended", "put_back", "train_until_enough"]
 
 LITTLE = 1e-3
 """Share of a loss by which it must fall to count."""
@@ -28,6 +29,7 @@ class Ended:
         enough: Whether it ended by itself; ``False`` where it was cut off while it still became better.
         quality: F1 and loss on the validation nodes then; F1 is 0 where there are no classes.
         lost: Whether it had lost half of that again in the end, by the loss of the training nodes.
+        tensors: Its parameters and buffers by name.
     """
 
     epochs: int
@@ -35,6 +37,7 @@ class Ended:
     enough: bool
     quality: tuple[float, float]
     lost: bool
+    tensors: Mapping[str, Tensor]
 
     def better_than(self, other: "Ended") -> bool:
         """Whether it gave the better model, by the validation nodes."""
@@ -75,16 +78,16 @@ def train_until_enough(
         enough = learnt and state.epoch - kept.epoch >= max(rules.patience, kept.epoch // 2)
     assert state is not None
     assert kept is not None
-    with torch.no_grad():
-        for name, tensor in named_tensors(model):
-            tensor.copy_(kept.model[name])
+    put_back(model, kept.model)
     model.eval()
-    return Ended(kept.epoch, state.epoch, enough, best, lost)
+    return Ended(kept.epoch, state.epoch, enough, best, lost, kept.model)
 
 
-def named_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """The parameters and buffers of a model, those too that its state dict leaves out."""
-    return [*model.named_parameters(), *model.named_buffers()]
+def put_back(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Give a model its parameters and buffers of before, those too that its state dict leaves out."""
+    with torch.no_grad():
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            tensor.copy_(tensors[name])
 
 
 def _quality(outputs: Tensor, labels: Tensor, loss: Loss) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from unweave.objective.scores import score_outputs, task_scores, validation
 from unweave.training.adam import Adam, Progress, reinitialise, seeded
 from unweave.training.agreement import FIRST_PHASE, descend, examined
 from unweave.training.checkpoints import Checkpoint
-from unweave.training.ending import Ended, named_tensors, train_until_enough
+from unweave.training.ending import Ended, put_back, train_until_enough
 from unweave.training.minimum import polish_objective, refuse_no_decay
 from unweave.training.path import traced, walkable
 from unweave.training.recipe import Recipe
@@ -184,14 +184,10 @@ def _fit_until_enough(job: _Job, recipe: Recipe) -> Trained:
     for _ in range(TUNING.ending.slower):
         if not found.lost:
             break
-        kept, lr = {name: tensor.detach().clone() for name, tensor in named_tensors(job.model)}, lr / 3
-        found = fitted(lr)
+        found = fitted(lr := lr / 3)
         if found.better_than(ended):
             ended, recipe = found, replace(recipe, lr=lr)
-            continue
-        with torch.no_grad():
-            for name, tensor in named_tensors(job.model):
-                tensor.copy_(kept[name])
+    put_back(job.model, ended.tensors)
     recipe = replace(recipe, epochs=ended.epochs)
     told = {"epochs_looked_at": float(ended.looked), "training_ended": float(ended.enough)}
     told |= {"training_lost": 1.0} if ended.lost else {}
